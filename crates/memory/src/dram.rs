@@ -4,7 +4,7 @@ use memtide_core::Time;
 use memtide_core::machine::Dram;
 
 use crate::channel::{AddressMap, Channel};
-use crate::counters::Counters;
+use crate::counters::{BankCounters, Counters};
 use crate::node::{Completion, MemoryNode, Request};
 
 /// A dram node: all its channels.
@@ -62,5 +62,9 @@ impl MemoryNode for DramNode {
 
     fn counters(&self, at: Time) -> Counters {
         self.channels.iter().map(|channel| channel.counters(at)).fold(Counters::default(), Counters::plus)
+    }
+
+    fn bank_counters(&self) -> Vec<Vec<BankCounters>> {
+        self.channels.iter().map(|channel| channel.bank_counters().collect()).collect()
     }
 }

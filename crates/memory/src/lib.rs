@@ -28,7 +28,7 @@ mod write_stream;
 
 pub use cache::{Access, Cache, Victim};
 pub use combining::{Combined, WriteBuffer, WriteCombining};
-pub use counters::Counters;
+pub use counters::{BankCounters, Counters, EnergyUse};
 pub use frame_map::FrameMap;
 pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};

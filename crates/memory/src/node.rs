@@ -2,7 +2,7 @@
 
 use memtide_core::Time;
 
-use crate::counters::Counters;
+use crate::counters::{BankCounters, Counters};
 
 /// A request for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,4 +47,9 @@ pub trait MemoryNode {
 
     /// Counters; refreshes are counted up to `at`.
     fn counters(&self, at: Time) -> Counters;
+
+    /// Counters of each bank, by channel; none of nodes without banks.
+    fn bank_counters(&self) -> Vec<Vec<BankCounters>> {
+        Vec::new()
+    }
 }

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use memtide_core::machine::Node;
 use memtide_core::{LINE_BYTES, PAGE_BYTES, Time};
 
-use crate::counters::Counters;
+use crate::counters::{BankCounters, Counters};
 use crate::node::{Completion, MemoryNode, Request};
 
 /// Lag of a slice behind the one before it: longer than a page copy's bursts or a loaded read, short compared
@@ -148,6 +148,11 @@ impl MemoryNode for SharedNode {
 
     fn counters(&self, at: Time) -> Counters {
         self.device.counters(at).part(self.slices)
+    }
+
+    fn bank_counters(&self) -> Vec<Vec<BankCounters>> {
+        let part = |banks: Vec<BankCounters>| banks.into_iter().map(|of| of.part(self.slices)).collect();
+        self.device.bank_counters().into_iter().map(part).collect()
     }
 }
 

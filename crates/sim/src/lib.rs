@@ -40,9 +40,9 @@ pub use self::cpus::assigned_cpus;
 use self::feed::Load;
 pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, Window, oracle_policies};
 pub use self::report::{
-    FullReport, HeatMapReport, HeatRow, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport,
-    PageSamplesReport, PagesReport, Report, SampledNode, SensorReport, StageReport, TimeReport,
-    TimelineReport, WearReport,
+    BankReport, ChannelReport, EnergyReport, FullReport, HeatMapReport, HeatRow, KernelReport, LatencyReport,
+    LinkReport, MoveReport, NodeReport, PageSamplesReport, PagesReport, Report, SampledNode, SensorReport,
+    StageReport, TimeReport, TimelineReport, WearReport,
 };
 pub use self::shared::{can_share, run_shared, run_shared_with_bound};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use memtide_core::epoch::Record;
 use memtide_core::{NodeId, Time};
-use memtide_memory::{Counters, Requested, UncoreCounts};
+use memtide_memory::{BankCounters, Counters, Requested, UncoreCounts};
 
 use crate::engine::Engine;
 use crate::os::OsCounts;
@@ -40,6 +40,8 @@ pub(crate) struct Totals {
 #[derive(Clone)]
 pub(crate) struct NodeTotals {
     pub device: Counters,
+    /// By channel and bank.
+    pub banks: Vec<Vec<BankCounters>>,
     pub requested: Requested,
     /// Base pages migrated to it.
     pub migrated_pages: u64,
@@ -55,6 +57,7 @@ impl Totals {
         let counts = || engine.threads.iter().map(|thread| &thread.counts);
         let node = |node: NodeId| NodeTotals {
             device: engine.uncore.node_counters(node, now),
+            banks: engine.uncore.bank_counters(node),
             requested: engine.uncore.requested(node),
             migrated_pages: engine.mover.migrated_pages(node),
             latencies: engine.samples.of_node(node).0.clone(),
@@ -92,6 +95,8 @@ impl Totals {
         difference.combine(earlier, |later, earlier| later - earlier);
         for (node, earlier) in difference.nodes.iter_mut().zip(&earlier.nodes) {
             node.device = node.device.since(earlier.device);
+            let banks = node.banks.iter_mut().flatten().zip(earlier.banks.iter().flatten());
+            banks.for_each(|(later, earlier)| *later = later.since(*earlier));
             let subtracted = node.latencies.subtract(&earlier.latencies);
             subtracted.expect("each count of a histogram only grows");
             let wear = node.wear.iter_mut().flatten().zip(earlier.wear.iter().flatten());
@@ -105,6 +110,8 @@ impl Totals {
         self.combine(other, |a, b| a + b);
         for (node, other) in self.nodes.iter_mut().zip(&other.nodes) {
             node.device = node.device.plus(other.device);
+            let banks = node.banks.iter_mut().flatten().zip(other.banks.iter().flatten());
+            banks.for_each(|(sum, more)| *sum = sum.plus(*more));
             node.latencies.add(&other.latencies).expect("histograms of the same bounds");
             let wear = node.wear.iter_mut().flatten().zip(other.wear.iter().flatten());
             wear.for_each(|(sum, more)| *sum += more);

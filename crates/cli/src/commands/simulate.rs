@@ -75,6 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             mix::levels(&comparison),
             simulated::stages(report),
             simulated::nodes(report),
+            simulated::energy(report),
+            simulated::banks(report),
             simulated::sensors(report),
         ],
         _ => vec![measured],

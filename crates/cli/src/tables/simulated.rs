@@ -1,6 +1,6 @@
 //! Tables of simulated runs.
 
-use memtide_sim::{LinkReport, NodeReport, Report, SensorReport, StageReport};
+use memtide_sim::{BankReport, LinkReport, NodeReport, Report, SensorReport, StageReport};
 
 use super::SENSOR_COLUMNS;
 use crate::output::{Cell, Table};
@@ -182,6 +182,83 @@ pub fn nodes(report: &Report) -> Table {
         ]);
     }
     table
+}
+
+/// A row per node with energy: by cause, and the mean power.
+pub fn energy(report: &Report) -> Table {
+    let columns = [
+        ("node", "node"),
+        ("read_mj", "reads, mJ"),
+        ("write_mj", "writes, mJ"),
+        ("activate_mj", "rows, mJ"),
+        ("refresh_mj", "refresh, mJ"),
+        ("standby_mj", "standby, mJ"),
+        ("dynamic_mw", "dynamic (reads, writes, rows), mW"),
+        ("power_mw", "power, mW"),
+    ];
+    let mut table = Table::new("energy", &columns);
+    for node in report.nodes.iter().filter(|node| node.energy_mj > 0.0) {
+        let of = &node.energy;
+        let causes = [of.read_mj, of.write_mj, of.activate_mj, of.refresh_mj, of.standby_mj];
+        let mut row = vec![Cell::text(&node.name)];
+        row.extend(causes.map(|mj| Cell::Real(mj, 3)));
+        row.extend([of.dynamic_mw, of.power_mw].map(|mw| Cell::Real(mw, 2)));
+        table.rows.push(row);
+    }
+    table
+}
+
+/// A row per bank of the nodes that wear, after one for all of the node.
+pub fn banks(report: &Report) -> Table {
+    let columns = [
+        ("node", "node"),
+        ("channel", "channel"),
+        ("bank", "bank"),
+        ("reads", "lines read"),
+        ("writes", "lines written"),
+        ("row_conflicts", "row conflicts"),
+        ("dynamic_mj", "dynamic energy, mJ"),
+        ("page_writes_max", "lines of most written page"),
+        ("page_writes_mean", "lines per written page"),
+        ("life_years", "life, years"),
+        ("life_share", "life, % of mean cell's"),
+        ("life_share_of_written", "of mean written cell's, %"),
+    ];
+    let mut table = Table::new("banks", &columns).with_keys(3);
+    for node in report.nodes.iter().filter(|node| node.wear.is_some()) {
+        let whole = BankReport {
+            reads: node.reads,
+            writes: node.writes,
+            row_conflicts: node.channels.iter().map(|channel| channel.counts.row_conflicts).sum(),
+            dynamic_mj: node.energy.dynamic_mj,
+            wear: node.wear,
+        };
+        table.rows.push(bank([Cell::text(&node.name), Cell::text("all"), Cell::text("all")], &whole));
+        for (channel, of_channel) in (0..).zip(&node.channels) {
+            let rows = (0..).zip(&of_channel.banks).map(|(number, of)| {
+                bank([Cell::text(&node.name), Cell::Whole(channel), Cell::Whole(number)], of)
+            });
+            table.rows.extend(rows);
+        }
+    }
+    table
+}
+
+fn bank(keys: [Cell; 3], of: &BankReport) -> Vec<Cell> {
+    let share = |share: Option<f64>| share.map_or(Cell::Absent, Cell::Percent);
+    let wear = of.wear.unwrap_or_default();
+    let known = |cell: Cell| if of.wear.is_some() { cell } else { Cell::Absent };
+    let mut row = Vec::from(keys);
+    row.extend([of.reads, of.writes, of.row_conflicts].map(Cell::Whole));
+    row.extend([
+        Cell::Real(of.dynamic_mj, 3),
+        known(Cell::Whole(wear.page_writes_max)),
+        known(Cell::Real(wear.page_writes_mean, 1)),
+        wear.life_years.map_or(Cell::Absent, |years| Cell::Real(years, 4)),
+        share(wear.life_share),
+        share(wear.life_share_of_written),
+    ]);
+    row
 }
 
 const STAGE_COLUMNS: [(&str, &str); 12] = [

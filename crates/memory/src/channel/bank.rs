@@ -3,6 +3,7 @@
 use super::queues::{Fifo, NONE};
 use super::schedule::Handle;
 use super::timing::{Cycle, NEVER};
+use crate::counters::BankCounters;
 
 /// No open row.
 pub(super) const CLOSED: u32 = u32::MAX;
@@ -31,6 +32,7 @@ pub(super) struct Bank {
     pub group: u16,
     /// When the bank will be precharged for a pending refresh; until then it only takes column commands.
     pub refresh_at: Cycle,
+    pub counters: BankCounters,
 }
 
 impl Bank {
@@ -46,6 +48,7 @@ impl Bank {
             candidate: None,
             group: group as u16,
             refresh_at: NEVER,
+            counters: BankCounters::default(),
         }
     }
 

@@ -61,6 +61,7 @@ impl<O: Observer> Channel<O> {
         let (_, write) = *bank.opened_for.get_or_insert((candidate.slot, writing));
         self.limits.activate(usize::from(bank.group), at);
         self.counters.activates += 1;
+        bank.counters.activates += 1;
         let command = Command::Activate { bank: self.units.bank(candidate.bank), row: bank.row };
         let then = Candidate { ready: bank.column_at, ..*candidate };
         self.want(then, COLUMN[usize::from(write)]);
@@ -129,7 +130,7 @@ impl<O: Observer> Channel<O> {
             true => self.activated -= 1,
             false => self.leave_queue(candidate.bank, write),
         }
-        self.count(write, row_state);
+        self.count(candidate.bank, write, row_state);
         if self.policy.subarray_select > 0 {
             self.select_subarray(candidate.bank, at);
         }
@@ -148,7 +149,10 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    fn count(&mut self, write: bool, row_state: RowState) {
+    fn count(&mut self, unit: u16, write: bool, row_state: RowState) {
+        let of_bank = &mut self.banks[usize::from(unit)].counters;
+        *if write { &mut of_bank.writes } else { &mut of_bank.reads } += 1;
+        of_bank.row_conflicts += u64::from(row_state == RowState::Conflict);
         let counters = &mut self.counters;
         *if write { &mut counters.writes } else { &mut counters.reads } += 1;
         *match row_state {

@@ -1,6 +1,7 @@
 //! Maps line numbers to device coordinates.
 
 use memtide_core::machine::{Coordinate, Dram, MapField, MapHash};
+use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
 /// Coordinates of a line in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,21 @@ impl AddressMap {
         let place = Place { bank: bank as u16, column: (packed >> COLUMN) as u16, row: row as u32 };
         let channel = pack(&self.channel, line) ^ parities(&self.channel_hashes, line);
         (channel as usize, place)
+    }
+
+    /// Channel and bank of a whole page of the node, the bank only if all its lines are in one.
+    pub fn locate_page(&self, page: u64) -> Option<(usize, Option<u16>)> {
+        let lines = PAGE_BYTES / LINE_BYTES;
+        let first = self.locate(page * lines);
+        let (mut one_channel, mut one_bank) = (true, true);
+        // The map is linear over bits: lines that differ in several bits of the page lie elsewhere only if
+        // those that differ in one do.
+        for bit in 0..lines.trailing_zeros() {
+            let (channel, place) = self.locate(page * lines | 1 << bit);
+            one_channel &= channel == first.0;
+            one_bank &= place.bank == first.1.bank;
+        }
+        one_channel.then_some((first.0, one_bank.then_some(first.1.bank)))
     }
 
     /// Number of lines after which the map repeats: the device's capacity.

@@ -37,7 +37,7 @@ use units::Units;
 pub use map::{AddressMap, Place};
 pub use observer::{Banks, Command, Observer};
 
-use crate::counters::Counters;
+use crate::counters::{BankCounters, Counters};
 use crate::node::Completion;
 
 /// Number of cycles after which the base of the channel's times moves.
@@ -191,6 +191,15 @@ impl<O: Observer> Channel<O> {
             bus_busy: Time(self.counters.lines() * self.policy.burst * self.policy.clock_ps),
             ..self.counters
         }
+    }
+
+    /// Counters of each bank.
+    pub fn bank_counters(&self) -> impl Iterator<Item = BankCounters> + '_ {
+        let of_bank = 1 << self.units.shift;
+        let sum = |units: &[Bank]| {
+            units.iter().map(|unit| unit.counters).fold(BankCounters::default(), BankCounters::plus)
+        };
+        self.banks.chunks(of_bank).map(sum)
     }
 
     /// The observer.

@@ -17,7 +17,7 @@ use self::requests::Requests;
 pub use self::requests::Waiter;
 use self::routes::Routes;
 use crate::cache::{Access, Cache};
-use crate::counters::Counters;
+use crate::counters::{BankCounters, Counters};
 use crate::link::{Links, Towards};
 use crate::model::model;
 use crate::node::{self, Completion, MemoryNode, REPORT_ACCEPTED};
@@ -341,6 +341,11 @@ impl Uncore {
     /// A node's device counters; refreshes are counted up to `at`.
     pub fn node_counters(&self, node: NodeId, at: Time) -> Counters {
         self.nodes[node.index()].memory.counters(at)
+    }
+
+    /// Counters of each bank of a node, by channel.
+    pub fn bank_counters(&self, node: NodeId) -> Vec<Vec<BankCounters>> {
+        self.nodes[node.index()].memory.bank_counters()
     }
 
     /// Lines requested from a node so far.

@@ -1,12 +1,14 @@
 //! Collects a report from a run that has ended.
 
-use memtide_core::machine::{Link, Node};
+use memtide_core::machine::Link;
 use memtide_core::policy::Answer;
-use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Stage, Time};
+use memtide_core::{Bandwidth, LINE_BYTES, NodeId, Stage, Time};
 
+use super::banks::{channels, energy};
+use super::wear::Wear;
 use super::{
     FullReport, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report,
-    SensorReport, StageReport, TimeReport, TimelineReport, WearReport,
+    SensorReport, StageReport, TimeReport, TimelineReport, share,
 };
 use crate::engine::Engine;
 use crate::samples::{Latencies, NodeSample, ProgramSample};
@@ -59,10 +61,6 @@ impl Report {
 
 fn ms(time: Time) -> f64 {
     time.0 as f64 / 1e9
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// The stages that the run was in, unless no program marks any.
@@ -135,6 +133,7 @@ fn nodes(engine: &Engine<'_>, totals: &Totals) -> Vec<NodeReport> {
         let spec = &engine.setup.machine.nodes[node.index()];
         let latencies = Latencies(&counts.latencies);
         let NodeTotals { device, requested, .. } = counts;
+        let wear = counts.wear.as_ref().map(|frames| Wear::of(spec, frames));
         NodeReport {
             name: spec.name.clone(),
             tier: spec.tier,
@@ -153,25 +152,12 @@ fn nodes(engine: &Engine<'_>, totals: &Totals) -> Vec<NodeReport> {
             latency_p99_ns: latencies.percentile_ns(99.0),
             row_hit_rate: (spec.dram.is_some() && device.lines() > 0).then(|| device.row_hit_rate()),
             energy_mj: device.energy_nj(&spec.energy, time) / 1e6,
-            wear: wear(spec, counts, time),
+            energy: energy(spec, device, time),
+            wear: spec.endurance_writes.zip(wear.as_ref()).map(|(n, wear)| wear.node.report(n, time)),
+            channels: channels(spec, &counts.banks, wear.as_ref(), time),
         }
     };
     engine.setup.machine.node_ids().zip(&totals.nodes).map(report).collect()
-}
-
-fn wear(spec: &Node, counts: &NodeTotals, time: Time) -> Option<WearReport> {
-    let endurance = spec.endurance_writes?;
-    let wear = counts.wear.as_ref()?;
-    let lines_of_page = (PAGE_BYTES / LINE_BYTES) as f64;
-    let written = wear.iter().filter(|&&writes| writes > 0);
-    let (sum, count) = written.clone().fold((0u64, 0u64), |(sum, n), &w| (sum + u64::from(w), n + 1));
-    let most = written.max().copied().unwrap_or(0);
-    let years = time.as_seconds() / (365.25 * 86_400.0);
-    Some(WearReport {
-        page_writes_max: most.into(),
-        page_writes_mean: share(sum, count),
-        life_years: (most > 0).then(|| endurance * lines_of_page / f64::from(most) * years),
-    })
 }
 
 fn links(engine: &Engine<'_>, totals: &Totals) -> Vec<LinkReport> {

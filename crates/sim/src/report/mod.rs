@@ -3,7 +3,9 @@
 use memtide_core::NodeId;
 use serde::{Deserialize, Serialize};
 
+mod banks;
 mod collect;
+mod wear;
 
 /// All results of a run. Times are simulated.
 ///
@@ -109,6 +111,11 @@ pub struct SampledNode {
     pub written: u64,
     /// Hot ones by bank, through channels and ranks; one entry if frames are not in one bank each.
     pub hot_by_bank: Vec<u64>,
+}
+
+/// A part of a whole; 0 of nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 impl Report {
@@ -283,20 +290,83 @@ pub struct NodeReport {
     pub row_hit_rate: Option<f64>,
     /// Energy, in mJ.
     pub energy_mj: f64,
+    /// The same by cause.
+    #[serde(default)]
+    pub energy: EnergyReport,
     /// Wear, for memory with an endurance.
+    pub wear: Option<WearReport>,
+    /// Its channels and banks; empty for fixed nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<ChannelReport>,
+}
+
+/// Energy of a node by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnergyReport {
+    /// Lines read, in mJ.
+    pub read_mj: f64,
+    /// Lines written, in mJ.
+    pub write_mj: f64,
+    /// Rows opened and closed, in mJ.
+    pub activate_mj: f64,
+    /// Refreshes, in mJ.
+    pub refresh_mj: f64,
+    /// Standby, in mJ.
+    pub standby_mj: f64,
+    /// Requests: reads, writes and rows, in mJ.
+    pub dynamic_mj: f64,
+    /// Their mean power, in mW.
+    pub dynamic_mw: f64,
+    /// Mean power of everything, in mW.
+    pub power_mw: f64,
+}
+
+/// A channel of a node. Counts of one slice's part are rounded, bank by bank.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Counts of all its banks.
+    #[serde(flatten)]
+    pub counts: BankReport,
+    /// Its banks, by `(rank * bank_groups + bank_group) * banks + bank`.
+    pub banks: Vec<BankReport>,
+}
+
+/// A bank, or all banks of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BankReport {
+    /// Lines read.
+    pub reads: u64,
+    /// Lines written.
+    pub writes: u64,
+    /// Column commands whose bank had another open row.
+    pub row_conflicts: u64,
+    /// Energy of its requests, in mJ.
+    pub dynamic_mj: f64,
+    /// Wear, for memory with an endurance whose pages each lie in one channel and bank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wear: Option<WearReport>,
 }
 
-/// Wear of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Wear of a node, channel or bank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WearReport {
+    /// Lines written to its pages, including those still in the write queue or merged there.
+    #[serde(default)]
+    pub written_lines: u64,
     /// Lines written to the most written page.
     pub page_writes_max: u64,
-    /// Lines written to a page on average.
+    /// Lines written to a page on average, of those that were written.
     pub page_writes_mean: f64,
     /// Years until the most written page wears out if the run repeats and its lines are written equally;
     /// `None` without writes.
     pub life_years: Option<f64>,
+    /// The same as a share of the life with the same writes spread evenly over all pages: that of the mean
+    /// cell (memos section III-A).
+    #[serde(default)]
+    pub life_share: Option<f64>,
+    /// The same with the writes spread evenly over the pages that were written.
+    #[serde(default)]
+    pub life_share_of_written: Option<f64>,
 }
 
 /// Traffic of a link.

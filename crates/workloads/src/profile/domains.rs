@@ -122,6 +122,7 @@ mod tests {
             hot_share,
             hot_footprint_share: 0.1,
             dependent_share: 0.0,
+            touched_in_turn: false,
             domains: Some(DOMAINS),
         };
         let near = |found: f64, expected: f64| (found - expected).abs() < 1e-12;

@@ -79,6 +79,10 @@ pub struct Locality {
     pub hot_footprint_share: f64,
     /// Accesses that depend on the previous one, among the others.
     pub dependent_share: f64,
+    /// Whether the threads first touch the pages in turn, as a server fills its memory, instead of each its
+    /// own part.
+    #[serde(default)]
+    pub touched_in_turn: bool,
     /// Which pages are written; all alike if absent, in the ratio of the measured bandwidths.
     pub domains: Option<Domains>,
 }
@@ -176,7 +180,8 @@ impl Profile {
     fn stresses(&self) -> String {
         match &self.bandwidth {
             Some(Bandwidth { read_mbps, write_mbps }) => format!(
-                "draws {read_mbps:.0} MB/s of reads and {write_mbps:.0} MB/s of writes on machine {}, in bursts",
+                "draws {read_mbps:.0} MB/s of reads and {write_mbps:.0} MB/s of writes on machine {}, in \
+                 bursts",
                 self.machine
             ),
             None => format!(
@@ -205,7 +210,8 @@ impl Profile {
         let duty = Parameter::number(
             "duty",
             "",
-            "share of the instructions that are spread among the lines: below 1, lines are accessed in bursts",
+            "share of the instructions that are spread among the lines: below 1, lines are accessed in \
+             bursts",
             [0.01, self.burst.duty, 1.0],
         );
         let parameters = vec![

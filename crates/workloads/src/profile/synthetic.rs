@@ -28,6 +28,7 @@ pub struct Synthetic {
     stages: Vec<Burst>,
     /// Repetitions of all stages.
     rounds: usize,
+    touched_in_turn: bool,
     data: Array<u64>,
 }
 
@@ -154,6 +155,7 @@ impl Synthetic {
                 .map(|domains| PageDomains::new(&domains, &hot_pages(&stages, pages as usize))),
             stages,
             rounds,
+            touched_in_turn: locality.touched_in_turn,
             data: space.array("data", (pages * PAGE_BYTES / 8) as usize)?,
         })
     }
@@ -169,6 +171,20 @@ impl Synthetic {
             burst.first_page + scale(bits, burst.pages)
         };
         page * PAGE_LINES + line
+    }
+
+    fn pages(&self) -> usize {
+        self.data.len() / (PAGE_LINES * LINE_WORDS) as usize
+    }
+
+    /// The page that a thread touches as this item of its block, if the threads take turns.
+    fn in_turn(&self, item: usize, thread: usize) -> usize {
+        let turns = self.pages() / self.threads;
+        let start = block(self.pages(), thread, self.threads).start;
+        let turn = item - start;
+        // Blocks with a page more than others have those that are left after the last turn.
+        let left = start - thread * turns;
+        if turn < turns { turn * self.threads + thread } else { turns * self.threads + left }
     }
 
     #[inline]
@@ -262,13 +278,12 @@ impl Workload for Synthetic {
     }
 
     fn phases(&self) -> Vec<Phase<Step>> {
-        let pages = self.data.len() / (PAGE_LINES * LINE_WORDS) as usize;
         let period = |(stage, burst): (usize, &Burst)| {
             let items = burst.first.lines.max(burst.others.lines).div_ceil(BLOCK) as usize;
             std::iter::repeat_n(Phase::grouped(Step::Period { stage }, self.threads, items), burst.periods)
         };
         let round: Vec<_> = self.stages.iter().enumerate().flat_map(period).collect();
-        std::iter::once(Phase::new(Step::Touch, pages)).chain(round.repeat(self.rounds)).collect()
+        std::iter::once(Phase::new(Step::Touch, self.pages())).chain(round.repeat(self.rounds)).collect()
     }
 
     /// A profile is calibrated as a whole, first touches included.
@@ -305,7 +320,8 @@ impl Workload for Synthetic {
         match step {
             // Loads only: stores here would distort the written share of a program that hardly writes.
             Step::Touch => {
-                m.probe(&self.data, item * (PAGE_LINES * LINE_WORDS) as usize);
+                let page = if self.touched_in_turn { self.in_turn(item, local.thread) } else { item };
+                m.probe(&self.data, page * (PAGE_LINES * LINE_WORDS) as usize);
             }
             Step::Period { stage } => {
                 let burst = &self.stages[stage];
@@ -423,6 +439,25 @@ mod tests {
             };
             assert!(near(stores(&written), domains.write_domain_stores, 0.05), "{}", profile.name);
             assert!(near(stores(&read), domains.read_domain_stores, 0.05), "{}", profile.name);
+        }
+    }
+
+    #[test]
+    fn threads_touch_each_page_once_in_turn() {
+        let profile = profiles().iter().find(|profile| profile.locality.touched_in_turn).unwrap();
+        for threads in [1, 3, 4] {
+            let params = format!("footprint_mib=1,operations=1000,threads={threads}");
+            let settings = Settings::new(&profile.info(), &params.parse().unwrap()).unwrap();
+            let synthetic = Synthetic::new(profile, &settings, 1, &mut Space::new(settings.page())).unwrap();
+            let mut pages = Vec::new();
+            for thread in 0..threads {
+                let own = block(256, thread, threads).map(|item| synthetic.in_turn(item, thread));
+                let own: Vec<usize> = own.collect();
+                assert!(own[..256 / threads].iter().all(|page| page % threads == thread));
+                pages.extend(own);
+            }
+            pages.sort_unstable();
+            assert!(pages.iter().copied().eq(0..256), "{threads} threads");
         }
     }
 

@@ -1,5 +1,5 @@
 use memtide_core::machine::bundled;
-use memtide_sim::{KernelReport, LatencyReport, PagesReport, SensorReport, TimelineReport};
+use memtide_sim::{EnergyReport, KernelReport, LatencyReport, PagesReport, SensorReport, TimelineReport};
 
 use super::*;
 
@@ -23,7 +23,9 @@ pub fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
         latency_p99_ns: None,
         row_hit_rate: None,
         energy_mj: 0.0,
+        energy: EnergyReport::default(),
         wear: None,
+        channels: Vec::new(),
     };
     let mean_ns = Some(latency_ns.iter().sum::<f64>() / 2.0);
     Report {
