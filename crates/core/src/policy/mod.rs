@@ -26,7 +26,9 @@ pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors, TlbMissSampling};
 pub use state::{FirstTouch, FreeMemory, RuleState};
-pub use view::{InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
+pub use view::{
+    CacheUtility, InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! completions count.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +164,12 @@ pub enum Action {
     Pin(Page),
     /// Allows moves of the page again.
     Unpin(Page),
+    /// Number of ways of the last-level cache that the task may fill, of each cache that its threads have
+    /// used. They are its own: tasks without a quota share the ways that are left, and with none left their
+    /// lines pass the cache. `None` removes the quota.
+    ///
+    /// [`Refusal::NoRoom`] if the quotas of a cache would exceed its associativity: reduce others first.
+    CacheQuota(TaskId, Option<NonZeroU16>),
 }
 
 impl Action {
@@ -261,6 +268,8 @@ pub enum Reason {
     Request,
     /// It left fast memory for want of room, and there is room again.
     Return,
+    /// Ways of the last-level cache bring more hits to this task than to others.
+    CacheUtility,
 }
 
 impl fmt::Display for Reason {
@@ -273,6 +282,7 @@ impl fmt::Display for Reason {
             Reason::Bandwidth => "bandwidth",
             Reason::Request => "request",
             Reason::Return => "return",
+            Reason::CacheUtility => "cache-utility",
         })
     }
 }

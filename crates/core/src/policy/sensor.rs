@@ -60,6 +60,10 @@ pub enum Sensor {
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
     TaskLifecycle,
+    /// Hits of each task by recency position in the last-level cache, as if it had the cache to itself, in
+    /// [`View::cache_utility`](super::View::cache_utility): the utility monitors of Qureshi and Patt (MICRO
+    /// 2006).
+    CacheUtility,
 }
 
 /// Sampling of access counts by region.
@@ -111,7 +115,7 @@ impl Default for TlbMissSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 16] {
+    pub fn all() -> [Sensor; 17] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
@@ -129,6 +133,7 @@ impl Sensor {
             Sensor::LruPages,
             Sensor::Messages,
             Sensor::TaskLifecycle,
+            Sensor::CacheUtility,
         ]
     }
 
@@ -151,6 +156,7 @@ impl Sensor {
             Sensor::LruPages => "lru-pages",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
+            Sensor::CacheUtility => "cache-utility",
         }
     }
 }
