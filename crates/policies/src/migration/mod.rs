@@ -14,6 +14,7 @@ mod pms;
 mod runs;
 mod shared;
 mod trigger;
+mod utility_cache;
 
 use memtide_core::policy::Migration;
 
@@ -31,6 +32,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     hot_threshold::ENTRY,
     linux_tiering::ENTRY,
     pms::ENTRY,
+    utility_cache::ENTRY,
 ];
 
 /// The policy `none`: pages stay.

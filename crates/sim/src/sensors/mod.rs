@@ -3,6 +3,7 @@
 //! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
+mod cache_utility;
 mod hint_faults;
 mod inactive_pages;
 mod llc_misses;
@@ -73,7 +74,7 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 15] = [
+const ALL: [Open; 16] = [
     hint_faults::open,
     inactive_pages::open,
     llc_misses::open,
@@ -89,6 +90,7 @@ const ALL: [Open; 15] = [
     tlb_misses::open,
     thread_traffic::open,
     watermarks::open,
+    cache_utility::open,
 ];
 
 /// The sensors that a policy requested.
