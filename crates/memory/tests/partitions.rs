@@ -14,7 +14,7 @@ const CACHE: CacheId = CacheId(0);
 const CLASSES: [Class; 3] = [Class(3), Class(5), Class(8)];
 
 /// Lines of each class, which share none.
-const APART: u64 = 1 << 20;
+const APART: u64 = 1 << 12;
 
 /// Three CPUs with a shared cache of 16 sets and 8 ways.
 fn three() -> Machine {

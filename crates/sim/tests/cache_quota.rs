@@ -23,7 +23,7 @@ const WAYS: u64 = 16;
 const WAY_LINES: u64 = 256 * 16 / WAYS;
 
 /// Lines of the streaming program, each of which it loads once.
-const STREAMED: u64 = 400_000;
+const STREAMED: u64 = 900_000;
 
 /// Two CPUs that share a last level.
 fn machine() -> Machine {
@@ -38,11 +38,11 @@ fn friendly(ways: u64, loads: u64) -> Script {
 
 fn streaming() -> Script {
     let lines = (0..STREAMED).map(|line| load(line * 64));
-    alone([map(0, 26 << 20, PageSize::Huge), doing(lines)])
+    alone([map(0, 56 << 20, PageSize::Huge), doing(lines)])
 }
 
 fn both() -> Vec<Job<'static>> {
-    vec![job(friendly(12, 100_000), &[0]), job(streaming(), &[1])]
+    vec![job(friendly(12, 200_000), &[0]), job(streaming(), &[1])]
 }
 
 fn simulate(policy: &str, jobs: Vec<Job<'static>>) -> Report {
@@ -57,7 +57,7 @@ fn cache_friendly_program_beside_a_streaming_one_has_fewer_misses_and_both_run_f
     let misses = |report: &Report| report.llc_misses - STREAMED;
     println!("friendly misses: {} with LRU, {} by utility", misses(&lru), misses(&utility));
     assert!(misses(&utility) * 2 < misses(&lru), "{} and {}", misses(&utility), misses(&lru));
-    let alone = [friendly(12, 100_000), streaming()].map(|script| simulate("local", vec![job(script, &[0])]));
+    let alone = [friendly(12, 200_000), streaming()].map(|script| simulate("local", vec![job(script, &[0])]));
     let all = Comparison::new(&machine(), vec!["lru".into(), "utility".into()], vec![lru, utility]);
     let all = Comparison { alone_ms: vec![alone.iter().map(|report| report.time_ms).collect(); 2], ..all };
     let [lru, utility] = [0, 1].map(|at| all.weighted_speedup(at).expect("times alone"));
@@ -136,7 +136,7 @@ fn quotas_sum_to_the_associativity_and_streaming_program_has_the_least() {
     assert!(seen.outcomes.iter().all(Outcome::is_made), "{:?}", seen.outcomes);
     let together = seen.views.iter().skip(1).filter(|view| view.len() == 2);
     let quotas: Vec<Vec<u16>> = together.map(|view| quotas(view)).collect();
-    assert!(quotas.len() >= 5, "{quotas:?}");
+    assert!(quotas.len() >= 3, "{quotas:?}");
     for of in &quotas {
         assert!(of.iter().sum::<u16>() == WAYS as u16 && of[0] >= 12 && of[1] >= 1, "{quotas:?}");
     }
@@ -147,7 +147,7 @@ fn quotas_sum_to_the_associativity_and_streaming_program_has_the_least() {
 
 #[test]
 fn equal_programs_get_nearly_equal_shares() {
-    let jobs = [0, 1].map(|cpu| job(friendly(12, 80_000), &[cpu])).into();
+    let jobs = [0, 1].map(|cpu| job(friendly(12, 160_000), &[cpu])).into();
     let (seen, _) = watch(&machine(), utility_cache(&machine()), jobs);
     let quotas: Vec<Vec<u16>> = seen.views.iter().skip(1).map(|view| quotas(view)).collect();
     let both = quotas.iter().filter(|quotas| quotas.len() == 2);
