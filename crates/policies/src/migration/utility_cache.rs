@@ -98,10 +98,10 @@ fn competing(all: &[CacheUtility]) -> Vec<Vec<&CacheUtility>> {
     let mut groups: Vec<(BTreeSet<CacheId>, Vec<&CacheUtility>)> = Vec::new();
     for utility in all.iter().filter(|utility| !utility.caches.is_empty()) {
         let used: BTreeSet<CacheId> = utility.caches.iter().copied().collect();
-        let (shared, others) = groups.into_iter().partition(|(caches, _)| !caches.is_disjoint(&used));
+        let (shared, others): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(caches, _)| !caches.is_disjoint(&used));
         groups = others;
         let (mut caches, mut tasks) = (used, vec![utility]);
-        let shared: Vec<(BTreeSet<CacheId>, Vec<&CacheUtility>)> = shared;
         for (more, members) in shared {
             caches.extend(more);
             tasks.extend(members);
@@ -308,8 +308,7 @@ mod tests {
         fn ways_sum_to_the_associativity_and_each_program_has_one(
             hits in (1usize..40).prop_flat_map(|ways| {
                 let task = prop_oneof![0u64..4, any::<u64>()];
-                let tasks = proptest::collection::vec(proptest::collection::vec(task, ways), 1..=ways.min(6));
-                tasks
+                proptest::collection::vec(proptest::collection::vec(task, ways), 1..=ways.min(6))
             })
         ) {
             let hits: Vec<&[u64]> = hits.iter().map(Vec::as_slice).collect();
