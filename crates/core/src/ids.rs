@@ -54,6 +54,10 @@ id!(
     CpuId(u16), "cpu"
 );
 id!(
+    /// A cache of the last shared level, numbered in the order of the CPUs that share each.
+    CacheId(u16), "cache"
+);
+id!(
     /// A task: a process with its own address space.
     TaskId(u32), "task"
 );

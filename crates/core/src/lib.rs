@@ -15,7 +15,7 @@ pub mod suggest;
 mod units;
 
 pub use file_error::FileError;
-pub use ids::{ActionId, CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
+pub use ids::{ActionId, CacheId, CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
 pub use machine::Machine;
 pub use program::{Access, Batch, Mapping, Mark, Program, ProgramError, Stage, Then};
 pub use units::{Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};

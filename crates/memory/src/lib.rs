@@ -23,6 +23,7 @@ pub mod probe;
 mod slices;
 mod tlb;
 mod uncore;
+mod utility;
 mod walker;
 mod write_stream;
 
@@ -34,6 +35,7 @@ pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
-pub use uncore::{IdealLines, PageUse, Requested, Uncore, UncoreCounts, Waiter};
+pub use uncore::{Class, IdealLines, PageUse, Requested, Uncore, UncoreCounts, Utility, Waiter};
+pub use utility::{SampledSets, UtilityMonitor};
 pub use walker::{PageWalkers, Walk};
 pub use write_stream::WriteStream;

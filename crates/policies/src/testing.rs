@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use memtide_core::machine::Cache;
 use memtide_core::policy::{
     Action, FirstTouch, FreeMemory, Move, NodeOrder, NodeView, Plan, Reason, Region, Regions, Rule,
     RuleState, Task, TaskView,
@@ -61,6 +62,13 @@ pub(crate) fn machine(nodes: &[N]) -> Machine {
 /// bmpm's two sockets: DRAM beside the first, NVM with a part of its bandwidth beside the second.
 pub(crate) fn bmpm(ratio: f64) -> Machine {
     machine(&[node(0, 0, 17_000.0), node(1, 1, 17_000.0 / ratio)])
+}
+
+/// The same machine with a last cache level of 16 ways, which the CPUs of a socket share.
+pub(crate) fn with_last_level(machine: Machine) -> Machine {
+    let (name, capacity_kib, latency_cycles) = ("L3".to_owned(), 1024, 40.0);
+    let cache = Cache { name, capacity_kib, ways: 16, latency_cycles, shared_by: CPUS, slice: false };
+    Machine { caches: vec![cache], ..machine }
 }
 
 /// A CPU of a socket.

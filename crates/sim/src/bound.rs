@@ -4,9 +4,10 @@
 //!
 //! - *latency*: the run's own time. Cores, private caches and TLBs are real, and so are faults of pages that
 //!   no other thread could touch first. Memory has no queues and the least latency that any node offers the
-//!   CPU (`memtide_memory::Uncore::ideal`); shared caches have twice the ways, and the prefetcher twice the
-//!   streams, so that no other order of threads or place of pages turns a miss of this run into a hit. Other
-//!   faults, moves, swap and shootdowns cost nothing.
+//!   CPU (`memtide_memory::Uncore::ideal`); shared caches have twice the ways, the last level is each
+//!   program's own (a policy may partition it among them), and the prefetcher has twice the streams, so that
+//!   no other order of threads or place of pages turns a miss of this run into a hit. Other faults, moves,
+//!   swap and shootdowns cost nothing.
 //! - *bandwidth*: the lines that any run moves at least, at all nodes' bandwidths together.
 
 use memtide_core::machine::{Cache, Machine, Node};

@@ -290,6 +290,7 @@ pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     runs.filter_map(|(name, report)| match report.run_observations() {
         Some(0) => Some(no_epoch(name, report)),
         Some(epochs) if moved_nothing(report) => Some(none_chosen(name, report, epochs)),
+        None if asks_for(report, Sensor::CacheUtility) => None,
         None if report.run_hint_faults() == 0 => Some(no_hint_fault(name, report)),
         _ => None,
     })
@@ -328,6 +329,11 @@ pub fn full_nodes(names: &[String], reports: &[Report]) -> Vec<String> {
     full.collect()
 }
 
+/// Whether the policy of a run requested a sensor.
+fn asks_for(report: &Report, sensor: Sensor) -> bool {
+    report.sensors.iter().any(|answer| answer.sensor == sensor.name())
+}
+
 fn no_epoch(name: &str, report: &Report) -> String {
     format!(
         "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
@@ -338,7 +344,7 @@ fn no_epoch(name: &str, report: &Report) -> String {
 }
 
 fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
-    if report.sensors.iter().any(|answer| answer.sensor == Sensor::Messages.name()) {
+    if asks_for(report, Sensor::Messages) {
         return format!(
             "{name} moved no page: it moves buffers that programs offer, when memory runs short; workloads \
              offer arrays with the parameter 'send', programs of a run file with the key 'send' \

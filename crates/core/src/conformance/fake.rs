@@ -4,13 +4,14 @@
 //! supports it. Sensors that the policy did not request (in its [`Sensors`]) fill nothing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU16;
 
 use crate::epoch::Host;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
-    Action, Answer, Answers, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView, Outcome,
-    Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent, TaskView, ThreadView,
-    TlbMissSampling, View, Watermarks,
+    Action, Answer, Answers, CacheUtility, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView,
+    Outcome, Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent, TaskView,
+    ThreadView, TlbMissSampling, View, Watermarks,
 };
 use crate::units::{PageSize, Time, Vpn};
 
@@ -20,6 +21,8 @@ pub struct FakeHost {
     now: Time,
     /// Duration of each action; actions are performed one after another.
     pub action_time: Time,
+    /// Associativity of its last-level cache, which all tasks share.
+    pub cache_ways: u16,
     answers: Answers,
     nodes: Vec<NodeView>,
     tasks: BTreeMap<TaskId, FakeTask>,
@@ -40,6 +43,10 @@ pub struct FakeTask {
     pub threads: Vec<ThreadView>,
     /// Whether it is frozen.
     pub frozen: bool,
+    /// Its utility of the last-level cache, except for its id and quota.
+    pub cache_utility: Option<CacheUtility>,
+    /// Its quota of the last-level cache.
+    pub cache_quota: Option<NonZeroU16>,
 }
 
 /// A page of a [`FakeHost`].
@@ -57,6 +64,13 @@ pub struct FakePage {
     pub writes: u32,
     /// Epochs since it was last accessed.
     pub age: u32,
+}
+
+impl FakeTask {
+    fn cache_utility(&self, task: TaskId) -> Option<CacheUtility> {
+        let utility = self.cache_utility.clone()?;
+        Some(CacheUtility { task, quota_ways: self.cache_quota, ..utility })
+    }
 }
 
 impl FakeHost {
@@ -77,6 +91,7 @@ impl FakeHost {
         Ok(FakeHost {
             now: Time::ZERO,
             action_time: Time::ZERO,
+            cache_ways: 16,
             answers: Answers::ask(sensors, |_| Some(observed()))?,
             nodes: node_pages.iter().enumerate().map(node).collect(),
             tasks: BTreeMap::new(),
@@ -95,6 +110,7 @@ impl FakeHost {
             let (due, planned) = self.queue.pop_front().expect("an action that is due");
             let outcome = match self.check(&planned.action) {
                 Ok(()) => self.finish(&planned.action),
+                Err(why) if matches!(planned.action, Action::CacheQuota(..)) => Outcome::Refused(why),
                 Err(_) => self.cancel(&planned.action, Cancellation::Unmapped),
             };
             self.done.push(Completion { time: due, planned, outcome });
@@ -114,7 +130,9 @@ impl FakeHost {
             rule: None,
         };
         let thread = ThreadView { thread: ThreadId(task.0), task, cpu: Some(CpuId(0)), traffic: None };
-        self.tasks.insert(task, FakeTask { view, threads: vec![thread], frozen: false });
+        let (cache_utility, cache_quota) = (None, None);
+        let started = FakeTask { view, threads: vec![thread], frozen: false, cache_utility, cache_quota };
+        self.tasks.insert(task, started);
         self.events.push(Event::Task(TaskEvent { time: self.now, task, started: true }));
     }
 
@@ -275,8 +293,19 @@ impl FakeHost {
             Action::Freeze(task) | Action::Thaw(task) | Action::SetRule(task, _) => {
                 self.tasks.contains_key(task).then_some(()).ok_or(Refusal::Gone)
             }
+            Action::CacheQuota(task, ways) => self.check_quota(*task, *ways),
             Action::Pin(_) | Action::Unpin(_) => unreachable!("the governor keeps pins"),
         }
+    }
+
+    fn check_quota(&self, task: TaskId, ways: Option<NonZeroU16>) -> Result<(), Refusal> {
+        if !self.tasks.contains_key(&task) {
+            return Err(Refusal::Gone);
+        }
+        let others = self.tasks.iter().filter(|(other, _)| **other != task);
+        let others = others.filter_map(|(_, other)| other.cache_quota);
+        let all: u64 = others.chain(ways).map(|ways| u64::from(ways.get())).sum();
+        if ways.is_some() && all > u64::from(self.cache_ways) { Err(Refusal::NoRoom) } else { Ok(()) }
     }
 
     fn check_move(&self, wanted: &Move) -> Result<(), Refusal> {
@@ -329,6 +358,9 @@ impl FakeHost {
             Action::SetRule(task, rule) => {
                 let rule: Rule = (**rule).clone();
                 self.tasks.get_mut(task).expect("checked").view.rule = Some(rule);
+            }
+            Action::CacheQuota(task, ways) => {
+                self.tasks.get_mut(task).expect("checked").cache_quota = *ways;
             }
             Action::Pin(_) | Action::Unpin(_) => unreachable!("the governor keeps pins"),
         }
@@ -429,6 +461,9 @@ impl Host for FakeHost {
             let threads = self.tasks.values().flat_map(|task| &task.threads);
             view.threads = threads.map(|thread| self.thread_view(thread)).collect();
         }
+        if self.senses(&Sensor::CacheUtility) {
+            view.cache_utility = self.tasks.iter().filter_map(|(task, of)| of.cache_utility(*task)).collect();
+        }
         let regions = self.answers.iter().any(|(sensor, _)| sensor == "regions");
         for (&(task, start), page) in &mut self.pages {
             page.age = if page.reads + page.writes > 0 { 0 } else { page.age + 1 };
@@ -465,6 +500,9 @@ fn concerns(action: &Action, task: TaskId) -> bool {
         Action::Split(page) | Action::Collapse(page) | Action::Pin(page) | Action::Unpin(page) => {
             page.task == task
         }
-        Action::Freeze(other) | Action::Thaw(other) | Action::SetRule(other, _) => *other == task,
+        Action::Freeze(other)
+        | Action::Thaw(other)
+        | Action::SetRule(other, _)
+        | Action::CacheQuota(other, _) => *other == task,
     }
 }

@@ -14,8 +14,8 @@ pub use fake::{FakeHost, FakePage, FakeTask};
 use self::script::{Area, EPOCHS, Moves, PLAN_AT, Phase, Seen, Times};
 use crate::ids::TaskId;
 use crate::policy::{
-    Completion, Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason, RegionSampling, Sensor,
-    Sensors, View, Wake,
+    Action, Completion, Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason, RegionSampling,
+    Sensor, Sensors, View, Wake,
 };
 use crate::units::{PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};
 
@@ -112,6 +112,9 @@ impl ConformancePolicy {
                 let (size, wish) = (PageSize::Base, Frame::ANY);
                 plan.push_move(Move { task, page, size, from, to: *to, wish }, Reason::Hot);
             }
+        }
+        if phase.quota_ways.is_some() {
+            plan.push(Action::CacheQuota(task, phase.quota_ways), Reason::Request);
         }
     }
 

@@ -9,6 +9,8 @@
 //! The policy counts epochs; the program follows by time (in the simulator) or is driven by the test that
 //! runs the epochs.
 
+use std::num::NonZeroU16;
+
 use crate::ids::NodeId;
 use crate::policy::{Cancellation, Outcome, Refusal};
 
@@ -84,6 +86,8 @@ pub struct Phase {
     pub steps: &'static [Step],
     /// The policy's plan.
     pub plan: &'static [Moves],
+    /// Ways of the last-level cache that the policy plans for the task, too.
+    pub quota_ways: Option<NonZeroU16>,
     /// All outcomes of the plan.
     pub outcomes: &'static [(Outcome, Times)],
     /// Required observations at the end of the phase.
@@ -121,6 +125,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "pages are placed, and the task is seen",
         steps: &[Step::Fill(Area::Hot), Step::Fill(Area::Idle)],
         plan: &[],
+        quota_ways: None,
         outcomes: &[],
         seen: &[Seen::TaskStarted, Seen::Footprint(Area::Idle, FAST)],
     },
@@ -128,6 +133,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "samples and hint faults tell the hot area from the idle one",
         steps: &[],
         plan: &[],
+        quota_ways: None,
         outcomes: &[],
         seen: &[Seen::Read(Area::Hot), Seen::Unread(Area::Idle), Seen::HintFault(Area::Hot)],
     },
@@ -135,6 +141,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "moves are made",
         steps: &[],
         plan: &[all(Area::Idle, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::MADE, Times::Exactly(AREA_PAGES))],
         seen: &[Seen::Footprint(Area::Idle, SLOW)],
     },
@@ -142,6 +149,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "what is there already is refused",
         steps: &[],
         plan: &[all(Area::Idle, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::Refused(Refusal::AlreadyThere), Times::Exactly(AREA_PAGES))],
         seen: &[],
     },
@@ -149,6 +157,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "what is not mapped is gone",
         steps: &[],
         plan: &[all(Area::Nowhere, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::Refused(Refusal::Gone), Times::Exactly(AREA_PAGES))],
         seen: &[],
     },
@@ -159,6 +168,7 @@ pub const SCRIPT: &[Phase] = &[
             Moves { area: Area::Idle, pages: 8, to: FAST },
             Moves { area: Area::Idle, pages: 8, to: FAST },
         ],
+        quota_ways: None,
         outcomes: &[
             (Outcome::MADE, Times::Exactly(8)),
             (Outcome::Refused(Refusal::Duplicate), Times::Exactly(8)),
@@ -169,6 +179,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "a full node refuses what is too much",
         steps: &[Step::Fill(Area::Large)],
         plan: &[all(Area::Large, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::MADE, Times::Some), (Outcome::Refused(Refusal::NoRoom), Times::Some)],
         seen: &[],
     },
@@ -176,6 +187,7 @@ pub const SCRIPT: &[Phase] = &[
         name: "unmapped pages leave their node, and the rest comes back",
         steps: &[Step::Unmap(Area::Large)],
         plan: &[all(Area::Idle, FAST)],
+        quota_ways: None,
         outcomes: &[
             (Outcome::MADE, Times::Exactly(AREA_PAGES - 8)),
             (Outcome::Refused(Refusal::AlreadyThere), Times::Exactly(8)),
@@ -183,9 +195,18 @@ pub const SCRIPT: &[Phase] = &[
         seen: &[Seen::Footprint(Area::Idle, FAST)],
     },
     Phase {
+        name: "a cache quota is set, or the host has none",
+        steps: &[],
+        plan: &[],
+        quota_ways: NonZeroU16::new(1),
+        outcomes: &[(Outcome::MADE, Times::Any), (Outcome::Refused(Refusal::Unsupported), Times::Any)],
+        seen: &[Seen::Footprint(Area::Idle, FAST)],
+    },
+    Phase {
         name: "a task that ends cancels its moves",
         steps: &[Step::EndUnderway],
         plan: &[all(Area::Idle, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::Cancelled(Cancellation::TaskEnded), Times::Some), (Outcome::MADE, Times::Any)],
         seen: &[Seen::TaskEnded],
     },
@@ -197,6 +218,7 @@ pub const UNPLUG: &[Phase] = &[
         name: "pages are placed",
         steps: &[Step::Fill(Area::Hot), Step::Fill(Area::Idle)],
         plan: &[],
+        quota_ways: None,
         outcomes: &[],
         seen: &[Seen::Footprint(Area::Idle, FAST)],
     },
@@ -204,6 +226,7 @@ pub const UNPLUG: &[Phase] = &[
         name: "a node that is offline takes no pages",
         steps: &[Step::UnplugSlow],
         plan: &[all(Area::Idle, SLOW)],
+        quota_ways: None,
         outcomes: &[(Outcome::Refused(Refusal::NodeOffline), Times::Exactly(AREA_PAGES))],
         seen: &[Seen::Offline(SLOW), Seen::Footprint(Area::Idle, FAST)],
     },

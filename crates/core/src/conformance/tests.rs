@@ -1,3 +1,5 @@
+use std::num::NonZeroU16;
+
 use super::script::{SCRIPT, Step, UNPLUG};
 use super::*;
 use crate::epoch::{Host as _, Limits, PolicyRunner};
@@ -216,4 +218,32 @@ fn wish_is_fulfilled_unless_its_frames_are_taken() {
     let by_colour = wished(1, 1, wish(Some(3), None));
     assert_eq!(outcome(&mut host, by_colour), Outcome::Made(wish(Some(4), None)));
     assert_eq!([0, 1].map(|node| host.node(NodeId(node)).free_pages), [64, 31]);
+}
+
+#[test]
+fn cache_quotas_never_exceed_the_associativity() {
+    let mut host = host(&[64, 32], 0..1);
+    let other = TaskId(1);
+    host.start_task(other, "other");
+    let quota = |task, ways| Action::CacheQuota(task, NonZeroU16::new(ways));
+    assert_eq!(outcome(&mut host, quota(TASK, 12)), Outcome::MADE);
+    assert_eq!(outcome(&mut host, quota(other, 5)), Outcome::Refused(Refusal::NoRoom));
+    assert_eq!(outcome(&mut host, quota(TASK, 11)), Outcome::MADE);
+    assert_eq!(outcome(&mut host, quota(other, 5)), Outcome::MADE);
+    assert_eq!(outcome(&mut host, quota(TASK, 0)), Outcome::MADE, "none");
+    assert_eq!(outcome(&mut host, quota(TaskId(7), 1)), Outcome::Refused(Refusal::Gone));
+    let quotas = [TASK, other].map(|task| host.task(task).expect("started").cache_quota);
+    assert_eq!(quotas, [None, NonZeroU16::new(5)]);
+}
+
+#[test]
+fn quotas_underway_are_refused_at_their_turn_once_others_have_the_ways() {
+    let mut host = host(&[64, 32], 0..1);
+    host.start_task(TaskId(1), "other");
+    host.action_time = EPOCH;
+    let quotas = [TASK, TaskId(1)].map(|task| Action::CacheQuota(task, NonZeroU16::new(9)));
+    host.act(&planned(quotas));
+    host.advance(EPOCH * 2);
+    let outcomes: Vec<Outcome> = completions(&mut host).iter().map(|done| done.outcome).collect();
+    assert_eq!(outcomes, [Outcome::MADE, Outcome::Refused(Refusal::NoRoom)]);
 }

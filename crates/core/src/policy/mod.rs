@@ -29,7 +29,8 @@ pub use sensor::{
 };
 pub use state::{FirstTouch, FreeMemory, RuleState};
 pub use view::{
-    FramesView, InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks,
+    CacheUtility, FramesView, InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View,
+    Watermarks,
 };
 
 #[cfg(test)]

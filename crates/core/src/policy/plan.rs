@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
@@ -180,6 +181,12 @@ pub enum Action {
     Pin(Page),
     /// Allows moves of the page again.
     Unpin(Page),
+    /// Number of ways of the last-level cache that the task may fill, of each cache that its threads have
+    /// used. They are its own: tasks without a quota share the ways that are left, and with none left their
+    /// lines pass the cache. `None` removes the quota.
+    ///
+    /// [`Refusal::NoRoom`] if the quotas of a cache would exceed its associativity: reduce others first.
+    CacheQuota(TaskId, Option<NonZeroU16>),
 }
 
 impl Action {
@@ -280,6 +287,8 @@ pub enum Reason {
     Return,
     /// It shares a bank or a part of the last-level cache with pages that it should not share it with.
     Interference,
+    /// Ways of the last-level cache bring more hits to this task than to others.
+    CacheUtility,
 }
 
 impl fmt::Display for Reason {
@@ -293,6 +302,7 @@ impl fmt::Display for Reason {
             Reason::Request => "request",
             Reason::Return => "return",
             Reason::Interference => "interference",
+            Reason::CacheUtility => "cache-utility",
         })
     }
 }

@@ -66,6 +66,10 @@ pub enum Sensor {
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
     TaskLifecycle,
+    /// Hits of each task by recency position in the last-level cache, as if it had the cache to itself, in
+    /// [`View::cache_utility`](super::View::cache_utility): the utility monitors of Qureshi and Patt (MICRO
+    /// 2006).
+    CacheUtility,
 }
 
 /// Sampling of access counts by region.
@@ -133,7 +137,7 @@ impl Default for PageSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 18] {
+    pub fn all() -> [Sensor; 19] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
@@ -153,6 +157,7 @@ impl Sensor {
             Sensor::Frames,
             Sensor::Messages,
             Sensor::TaskLifecycle,
+            Sensor::CacheUtility,
         ]
     }
 
@@ -177,6 +182,7 @@ impl Sensor {
             Sensor::Frames => "frames",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
+            Sensor::CacheUtility => "cache-utility",
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The view: a policy's input in an epoch, filled in the same way by every host.
 
+use std::num::NonZeroU16;
+
 use serde::{Deserialize, Serialize};
 
 use super::plan::Frame;
 use super::regions::Regions;
 use super::rule::Rule;
 use super::sensor::Answers;
-use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
+use crate::ids::{CacheId, CpuId, NodeId, TaskId, ThreadId};
 use crate::units::{PageSize, Time, Vpn};
 
 /// A policy's input in an epoch.
@@ -43,6 +45,11 @@ pub struct View {
     /// Frames of the pages in `regions` ([`Sensor::Frames`](super::Sensor::Frames)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<FramesView>,
+    /// Utility of the last-level cache to each task, by task
+    /// ([`Sensor::CacheUtility`](super::Sensor::CacheUtility)); empty on a machine whose last level is not
+    /// shared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_utility: Vec<CacheUtility>,
 }
 
 /// Cache colours and banks of page frames (memos section II-C).
@@ -58,6 +65,27 @@ pub struct FramesView {
     pub bank_groups: Vec<u16>,
     /// The frame of the first page of each region, in the order of the regions.
     pub pages: Vec<Frame>,
+}
+
+/// Utility of the last-level cache to a task: the hits that it would have with the cache to itself.
+///
+/// Counted on sampled sets, and halved after each view, so that an access of the last epoch weighs as much as
+/// two of the epoch before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheUtility {
+    /// The task.
+    pub task: TaskId,
+    /// The caches that its threads have used, in order.
+    pub caches: Vec<CacheId>,
+    /// Its quota in each of them ([`Action::CacheQuota`](super::Action::CacheQuota)), if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_ways: Option<NonZeroU16>,
+    /// Hits by recency position, the most recently used line's first: as many as the cache has ways. With N
+    /// ways it would have the first N.
+    pub hits: Vec<u64>,
+    /// Accesses that miss however many ways it has.
+    pub misses: u64,
 }
 
 /// A page of a node's inactive list.
@@ -215,6 +243,9 @@ impl View {
                 || frames.pages.len() != self.regions.len())
         {
             return Err(format!("frames: not of {nodes} nodes, or not one a region"));
+        }
+        if !self.cache_utility.is_sorted_by(|a, b| a.task < b.task) {
+            return Err("cache utility: not in order".to_owned());
         }
         match self.inactive.iter().find(|page| page.node.index() >= nodes) {
             Some(page) => Err(format!("inactive: {page:?} on a machine with {nodes} nodes")),

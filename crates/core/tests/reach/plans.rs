@@ -1,6 +1,7 @@
 //! Random plans of all actions, with concurrent changes: counts match what was done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU16;
 
 use memtide_core::epoch::{Host as _, Limits};
 use memtide_core::policy::{
@@ -105,6 +106,7 @@ fn actions() -> impl Strategy<Value = Action> {
         1 => tasks().prop_map(move |task| Action::SetRule(task, Box::new(rule()))),
         1 => page().prop_map(Action::Pin),
         1 => page().prop_map(Action::Unpin),
+        1 => (tasks(), 0u16..20).prop_map(|(task, ways)| Action::CacheQuota(task, NonZeroU16::new(ways))),
     ]
 }
 

@@ -16,9 +16,9 @@
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
-use super::SharedLevel;
 use super::page_use::{PageUse, PageUses};
 use super::routes::Routes;
+use super::shared_level::{Class, SharedLevel};
 use crate::cache::{Access, Cache};
 
 /// Capacity and associativity of `recent`: 4096 lines, more than all write queues of a machine contain.
@@ -64,6 +64,13 @@ impl Ideal {
             lines: IdealLines::default(),
             initiators: cpus.map(|cpu| machine.initiator_of(cpu)).collect(),
             pages: PageUses::new(machine.nodes.iter().map(|node| node.pages()).sum()),
+        }
+    }
+
+    /// The class of a CPU's accesses from now on.
+    pub fn runs(&mut self, cpu: CpuId, class: Class) {
+        if let Some(fetched) = &mut self.fetched {
+            fetched.runs(cpu, class);
         }
     }
 

@@ -3,8 +3,12 @@
 mod ideal;
 mod in_flight;
 mod page_use;
+mod quota;
 mod requests;
 mod routes;
+mod shared_level;
+
+use std::collections::VecDeque;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
@@ -13,10 +17,14 @@ use self::ideal::Ideal;
 pub use self::ideal::IdealLines;
 use self::in_flight::InFlight;
 pub use self::page_use::PageUse;
+use self::quota::Monitors;
+pub use self::quota::Utility;
 use self::requests::Requests;
 pub use self::requests::Waiter;
 use self::routes::Routes;
-use crate::cache::{Access, Cache};
+pub use self::shared_level::Class;
+use self::shared_level::SharedLevel;
+use crate::cache::Access;
 use crate::counters::{BankCounters, Counters};
 use crate::link::{Links, Towards};
 use crate::model::model;
@@ -37,20 +45,10 @@ pub struct Uncore {
     counts: UncoreCounts,
     /// Instead of links and nodes, in an ideal uncore.
     ideal: Option<Ideal>,
-}
-
-#[derive(Clone)]
-struct SharedLevel {
-    latency: Time,
-    shared_by: u16,
-    instances: Vec<Cache>,
-}
-
-impl SharedLevel {
-    /// The instance of a CPU.
-    fn of(&mut self, cpu: CpuId) -> &mut Cache {
-        &mut self.instances[cpu.index() / usize::from(self.shared_by)]
-    }
+    /// Dirty lines that a change of quotas has dropped, still to be written by a CPU.
+    dropped: VecDeque<(CpuId, u64)>,
+    /// Utility monitors of the last shared level, if on.
+    monitors: Option<Monitors>,
 }
 
 struct NodeState {
@@ -106,14 +104,8 @@ impl Requested {
 impl Uncore {
     /// The idle uncore of a machine, with empty caches.
     pub fn new(machine: &Machine) -> Uncore {
-        let levels = machine.caches.iter().filter(|c| c.is_shared()).map(|c| SharedLevel {
-            latency: machine.core.cycles(c.latency_cycles),
-            shared_by: c.shared_by,
-            instances: vec![
-                Cache::new(c.capacity_kib, c.ways);
-                machine.cpus().div_ceil(usize::from(c.shared_by))
-            ],
-        });
+        let shared = machine.caches.iter().filter(|c| c.is_shared());
+        let levels = shared.map(|level| SharedLevel::new(machine, level));
         let nodes = machine.nodes.iter().map(|node| NodeState {
             memory: model(node),
             requested: Requested::default(),
@@ -131,13 +123,18 @@ impl Uncore {
             latencies: Vec::new(),
             counts: UncoreCounts::default(),
             ideal: None,
+            dropped: VecDeque::new(),
+            monitors: None,
         }
     }
 
     /// The idle uncore of a machine with memory that has no queues, and the least latency that any node
     /// offers each CPU.
+    ///
+    /// Each class has a last level of its own: no partition of the machine's has more hits.
     pub fn ideal(machine: &Machine) -> Uncore {
-        let uncore = Uncore::new(machine);
+        let mut uncore = Uncore::new(machine);
+        uncore.levels.last_mut().into_iter().for_each(SharedLevel::isolate);
         let ideal = Ideal::of(machine, &uncore.routes, uncore.levels.last().cloned());
         Uncore { ideal: Some(ideal), ..uncore }
     }
@@ -148,6 +145,9 @@ impl Uncore {
         self.counts.accesses += 1;
         if let Some(ideal) = &mut self.ideal {
             ideal.count_read(cpu, line);
+        }
+        if let Some(monitors) = &mut self.monitors {
+            monitors.see(&self.levels, cpu, line);
         }
         let domain = self.domain(cpu);
         if let Some(latency) = self.look_up(0, cpu, line, at) {
@@ -162,6 +162,7 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
+        self.write_dropped(at);
         if let Some(ideal) = &mut self.ideal {
             ideal.count_miss(line);
             let arrival = at + ideal.read(cpu, line);
@@ -178,19 +179,19 @@ impl Uncore {
     #[inline]
     pub fn warm(&self, cpu: CpuId, line: u64) {
         for level in &self.levels {
-            level.instances[cpu.index() / usize::from(level.shared_by)].warm(line);
+            level.warm(cpu, line);
         }
     }
 
     /// Prefetches a line into the last shared level, unless present.
     pub fn prefetch(&mut self, cpu: CpuId, line: u64, at: Time) {
         let Some(last) = self.levels.last_mut() else { return };
-        let instance = cpu.index() / usize::from(last.shared_by);
-        if last.instances[instance].holds(line) {
+        let cache = last.of(cpu);
+        if cache.holds(line) {
             return;
         }
+        let victim = cache.fill(line, false);
         self.counts.prefetches += 1;
-        let victim = last.instances[instance].fill(line, false);
         if let Some(victim) = victim.filter(|v| v.dirty) {
             self.post(cpu, victim.line, at, Requester::Demand);
         }
@@ -244,7 +245,7 @@ impl Uncore {
     /// [`Uncore::advance`] reports it.
     pub fn write_past(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Option<Waiter>) -> Option<Time> {
         for level in &mut self.levels {
-            level.instances[cpu.index() / usize::from(level.shared_by)].evict(line);
+            level.of(cpu).evict(line);
         }
         if let Some(ideal) = &mut self.ideal {
             return Some(at + ideal.write(cpu, line, waiter.is_some()));
@@ -365,15 +366,14 @@ impl Uncore {
 
     /// The outermost shared cache of a CPU, or the CPU itself if it has none.
     fn domain(&self, cpu: CpuId) -> u16 {
-        self.levels.last().map_or(cpu.0, |level| cpu.0 / level.shared_by)
+        self.levels.last().map_or(cpu.0, |level| level.cache_of(cpu).0)
     }
 
     /// Looks a line up from a shared level on, and inserts it into the levels that miss; returns the latency
     /// of the one that hits.
     fn look_up(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) -> Option<Time> {
         let level = self.levels.get_mut(index)?;
-        let instance = cpu.index() / usize::from(level.shared_by);
-        match level.instances[instance].access(line, false) {
+        match level.of(cpu).access(line, false) {
             Access::Hit => Some(level.latency),
             Access::Miss(victim) => {
                 let latency = self.look_up(index + 1, cpu, line, at);
@@ -389,8 +389,7 @@ impl Uncore {
         let Some(level) = self.levels.get_mut(index) else {
             return self.post(cpu, line, at, Requester::Demand);
         };
-        let instance = cpu.index() / usize::from(level.shared_by);
-        let victim = level.instances[instance].write_back(line);
+        let victim = level.of(cpu).write_back(line);
         if let Some(victim) = victim.filter(|v| v.dirty) {
             self.write_back(index + 1, cpu, victim.line, at);
         }

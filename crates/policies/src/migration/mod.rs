@@ -16,6 +16,7 @@ mod runs;
 mod shared;
 mod spread;
 mod trigger;
+mod utility_cache;
 mod vertical;
 
 use memtide_core::policy::Migration;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     linux_tiering::ENTRY,
     memos::ENTRY,
     pms::ENTRY,
+    utility_cache::ENTRY,
     vertical::ENTRY,
 ];
 

@@ -2,14 +2,14 @@
 
 use memtide_core::epoch::ask;
 use memtide_core::policy::{
-    Event, HintFault, InactivePage, LlcCounts, NodeView, Plan, Region, TlbMiss, Traffic, View, Wake,
-    Watermarks,
+    CacheUtility, Event, HintFault, InactivePage, LlcCounts, NodeView, Plan, Region, TlbMiss, Traffic, View,
+    Wake, Watermarks,
 };
-use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
+use memtide_core::{CacheId, CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{bmpm, node_view, task_view};
+use crate::testing::{bmpm, node_view, task_view, with_last_level};
 
 /// An epoch: hint faults (page, CPU, node, scan pass), and samples of adjacent regions with their nodes.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
@@ -56,6 +56,14 @@ fn plan(policy: &mut dyn Migration, number: u64, (faults, regions): &Epoch) -> P
     let of_run = |run: Region| InactivePage { task, page: run.start, size, node: run.node };
     view.inactive = view.regions.iter().map(of_run).collect();
     view.nodes[1].traffic = Some(Traffic { read_bytes: busy * 64, written_bytes: busy });
+    let utility = |task| CacheUtility {
+        task: TaskId(task),
+        caches: vec![CacheId(0)],
+        quota_ways: None,
+        hits: (0..16).map(|at| u64::from(regions[(at + task as usize) % regions.len()].0)).collect(),
+        misses: busy,
+    };
+    view.cache_utility = (1..3).map(utility).collect();
     let mut plan = Plan::default();
     let wake = ask(policy, &events, &view, &mut plan);
     assert_ne!(wake, Wake::After(Time::ZERO), "an epoch takes time");
@@ -67,7 +75,7 @@ proptest! {
     fn restored_policy_decides_as_the_original(
         before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
     ) {
-        let machine = bmpm(2.0);
+        let machine = with_last_level(bmpm(2.0));
         let variants = ["anb:filter=linux-6", "bw-migration:threshold=3", "hanb:pages=100000:filter=linux-6"];
         for text in crate::migrations().map(|info| info.name).chain(variants) {
             let make = || crate::parse(&format!("local+{text}")).expect("a policy").migration(&machine);
@@ -90,7 +98,7 @@ proptest! {
     fn invalid_state_never_panics(text in "[\\[\\]0-9,\"a-z{}:]{1,40}", seen in epoch()) {
         for info in crate::migrations() {
             let policy = crate::parse(&format!("local+{}", info.name)).expect("a policy");
-            let mut policy = policy.migration(&bmpm(2.0));
+            let mut policy = policy.migration(&with_last_level(bmpm(2.0)));
             if policy.resume(&text).is_ok() {
                 plan(policy.as_mut(), 1, &seen);
             }

@@ -137,7 +137,7 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
 /// The default policies of a comparison: every placement without migration, Linux's default with automatic
 /// NUMA balancing, with `hot-cold` and with Linux's memory tiering, bdm on its baseline, and bmpm's placement
 /// with its migration; but neither placements on nodes that the user chooses nor policies that count TLB
-/// misses.
+/// misses or need several programs.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> =
         placements().filter(|info| !info.chooses_nodes()).map(|info| info.name).collect();

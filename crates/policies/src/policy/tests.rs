@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Full, N, Toucher, bmpm, machine};
+use crate::testing::{Full, N, Toucher, bmpm, machine, with_last_level};
 use memtide_core::policy::{Delivery, Sensor, Task};
 use memtide_core::{CpuId, TaskId};
 
@@ -56,7 +56,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert_eq!(
         refused("local+numa"),
         "unknown migration policy 'numa'; known: none, anb, bdm, bw-migration, hanb, heterovisor, \
-         hot-cold, hot-threshold, linux-tiering, memos, pms, vertical"
+         hot-cold, hot-threshold, linux-tiering, memos, pms, utility-cache, vertical"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));
@@ -111,17 +111,21 @@ fn parameters_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn default_comparison_leaves_out_migration_that_needs_tlb_misses_messages_or_page_samples() {
+fn default_comparison_has_every_placement_and_migration_but_those_of_special_sensors() {
     let names: Vec<String> = default_comparison().iter().map(Policy::to_string).collect();
     assert_eq!(names[..4], ["local", "local+anb", "local+hot-cold", "local+linux-tiering"]);
-    let counts = |name: &str| {
-        let policy = parse(&format!("local+{name}")).expect("a policy");
-        let sensors = policy.migration(&bmpm(2.0)).sensors();
-        let simulated =
-            |sensor| matches!(sensor, Sensor::TlbMisses(_) | Sensor::Messages | Sensor::PageSamples(_));
-        sensors.iter().any(|request| simulated(request.sensor))
+    let is_special = |sensor| {
+        matches!(
+            sensor,
+            Sensor::TlbMisses(_) | Sensor::Messages | Sensor::PageSamples(_) | Sensor::CacheUtility
+        )
     };
-    for migration in migrations().filter(|info| info.name != "none" && !counts(info.name)) {
+    let is_left_out = |name: &str| {
+        let policy = parse(&format!("local+{name}")).expect("a policy");
+        let sensors = policy.migration(&with_last_level(bmpm(2.0))).sensors();
+        sensors.iter().any(|request| is_special(request.sensor))
+    };
+    for migration in migrations().filter(|info| info.name != "none" && !is_left_out(info.name)) {
         let ends = format!("+{}", migration.name);
         assert!(names.iter().any(|name| name.ends_with(&ends)), "{names:?} lacks {}", migration.name);
     }

@@ -5,6 +5,7 @@ mod epochs;
 mod idle;
 mod mover;
 mod programs;
+mod quota;
 mod schedule;
 mod size;
 mod tasks;
@@ -384,6 +385,9 @@ impl<'p> Engine<'p> {
         }
         if let Some(sampling) = self.sensors.sampling() {
             self.set_timer(Timer::Sensor, sampling);
+        }
+        if self.sensors.has(&Sensor::CacheUtility) {
+            self.uncore.monitor_utility();
         }
     }
 

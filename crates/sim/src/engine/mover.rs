@@ -91,6 +91,7 @@ impl Engine<'_> {
                 (Err(refusal), _) => Outcome::Refused(refusal),
             },
             Action::SetRule(task, rule) => self.set_rule(*task, rule),
+            Action::CacheQuota(task, ways) => self.set_quota(*task, *ways),
             Action::Freeze(task) | Action::Thaw(task) if cpu.is_none() => {
                 let freezes = matches!(planned.action, Action::Freeze(_));
                 return self.mover.queue.push_back(Queued::Freeze(planned.clone(), *task, freezes));

@@ -297,6 +297,7 @@ impl<'p> Engine<'p> {
         });
         self.os.free_pages(task, Vpn(0), Vpn(PAGES));
         self.tasks.end(task);
+        self.uncore.end(self.class_of(task));
         self.record_task(task, false);
         self.cancel_unmapped(task);
         self.shoot_down(None, Cause::Unmap);

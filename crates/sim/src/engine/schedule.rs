@@ -50,6 +50,8 @@ impl Engine<'_> {
             core.resume = core.clock.now();
             let thread = &mut self.threads[thread];
             thread.spent.idle += core.clock.now().since(thread.left_at);
+            let (cpu, task) = (core.cpu, thread.task);
+            self.uncore.runs(cpu, self.class_of(task));
         }
         self.refresh_core(cpu);
     }

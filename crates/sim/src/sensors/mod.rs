@@ -3,6 +3,7 @@
 //! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
+mod cache_utility;
 mod frames;
 mod hint_faults;
 mod inactive_pages;
@@ -81,7 +82,7 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 17] = [
+const ALL: [Open; 18] = [
     hint_faults::open,
     inactive_pages::open,
     llc_misses::open,
@@ -99,6 +100,7 @@ const ALL: [Open; 17] = [
     thread_traffic::open,
     watermarks::open,
     frames::open,
+    cache_utility::open,
 ];
 
 /// The sensors that a policy requested.

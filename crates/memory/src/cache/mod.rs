@@ -1,5 +1,7 @@
 //! One instance of a cache level.
 
+mod partition;
+
 use memtide_core::LINE_BYTES;
 use wide::u32x8;
 
