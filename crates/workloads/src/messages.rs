@@ -4,6 +4,8 @@
 //!  first array mapped ──▶ register      array mapped ──▶ send      region begins ──▶ lock
 //!  array unmapped ──▶ release, before it          last thread ends ──▶ cleanup, before it
 //! ```
+//!
+//! If asked to, it computes without accesses once its data are there, so that pages leave before it goes on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +15,19 @@ use memtide_core::{Batch, Mapping, Mark, PAGE_BYTES, Program, ProgramError, Then
 
 use crate::entry::BoxedProgram;
 
-/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level.
-pub const MESSAGE_PARAMETERS: [&str; 3] = ["send", "lock", "priority"];
+/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level, and
+/// how long it waits for them to leave.
+pub const MESSAGE_PARAMETERS: [&str; 4] = ["send", "lock", "priority", "settle"];
 
-const PRIORITY: Parameter = Parameter::integer("priority", "", "service level", [1, 1, PRIORITY_MAX as u64]);
+const NUMBERS: [Parameter; 2] = [
+    Parameter::integer("priority", "", "service level", [1, 1, PRIORITY_MAX as u64]),
+    Parameter::integer(
+        "settle",
+        "million instructions",
+        "work without accesses between initialisation and the first mark",
+        [0, 0, 1_000_000],
+    ),
+];
 
 /// What a program offers for migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +37,8 @@ pub struct Messages {
     send: Vec<String>,
     /// Names of arrays among them.
     lock: Vec<String>,
+    /// Instructions without accesses before the first mark.
+    settle: u64,
 }
 
 impl Messages {
@@ -34,7 +47,7 @@ impl Messages {
     /// # Errors
     /// If a value is not allowed, or nothing is sent.
     pub fn take(params: &mut Params) -> Result<Option<Messages>, ParamError> {
-        let mut priority = Params::new();
+        let mut numbers = Params::new();
         let (mut send, mut lock) = (Vec::new(), Vec::new());
         let taken = params.split_off(&MESSAGE_PARAMETERS);
         if taken.is_empty() {
@@ -45,7 +58,7 @@ impl Messages {
             match key.as_str() {
                 "send" => send = names(),
                 "lock" => lock = names(),
-                _ => priority.set(&key, value)?,
+                _ => numbers.set(&key, value)?,
             }
         }
         let refused = |key: &'static str, names: &[String], expected: &str| ParamError::Value {
@@ -59,8 +72,9 @@ impl Messages {
         if lock.iter().any(|name| !send.contains(name)) {
             return Err(refused("lock", &lock, "arrays of 'send', joined by '+'"));
         }
-        let priority = priority.values(&[PRIORITY])?.u32("priority") as u8;
-        Ok(Some(Messages { priority, send, lock }))
+        let numbers = numbers.values(&NUMBERS)?;
+        let priority = numbers.u32("priority") as u8;
+        Ok(Some(Messages { priority, send, lock, settle: numbers.u64("settle") * 1_000_000 }))
     }
 
     /// The program, sending them.
@@ -73,6 +87,7 @@ impl Messages {
             is_registered: false,
             is_locked: false,
             is_checked: false,
+            is_settled: false,
             mapped: Vec::new(),
             sent: BTreeMap::new(),
             program,
@@ -88,6 +103,7 @@ struct Sender {
     is_registered: bool,
     is_locked: bool,
     is_checked: bool,
+    is_settled: bool,
     /// Names of all arrays so far.
     mapped: Vec<String>,
     /// First page and name of each array that was sent and not released.
@@ -142,29 +158,33 @@ impl Sender {
                 let messages = self.after_map(mapping);
                 self.queues[thread].extend(queue(messages));
             }
-            Then::Mark(Mark::Begin) => {
-                let messages = self.locks();
+            Then::Mark(mark) => {
+                let messages = if *mark == Mark::Begin { self.locks() } else { Vec::new() };
                 self.queues[thread].extend(queue(messages));
+                if !std::mem::replace(&mut self.is_settled, true) && self.messages.settle > 0 {
+                    self.put_before(thread, then, [Then::Work(self.messages.settle)]);
+                }
             }
             Then::Unmap { start, bytes } => {
                 let messages = self.before_unmap(*start, *bytes);
-                self.put_before(thread, then, messages);
+                self.put_before(thread, then, messages.into_iter().map(Then::Message));
             }
             Then::End => {
                 self.live -= 1;
                 if self.live == 0 && self.is_registered {
-                    self.put_before(thread, then, vec![MessageKind::Cleanup]);
+                    self.put_before(thread, then, [Then::Message(MessageKind::Cleanup)]);
                 }
             }
             _ => {}
         }
     }
 
-    /// Makes a thread send messages before what it does next.
-    fn put_before(&mut self, thread: usize, then: &mut Then, messages: Vec<MessageKind>) {
-        let mut all = messages.into_iter().map(Then::Message).chain([std::mem::take(then)]);
-        *then = all.next().unwrap_or_default();
-        self.queues[thread].extend(all);
+    /// Makes a thread do something else before what it does next.
+    fn put_before(&mut self, thread: usize, then: &mut Then, before: impl IntoIterator<Item = Then>) {
+        let mut all: VecDeque<Then> = before.into_iter().chain([std::mem::take(then)]).collect();
+        *then = all.pop_front().unwrap_or_default();
+        all.extend(self.queues[thread].drain(..));
+        self.queues[thread] = all;
     }
 
     /// Refuses names that the program has no array of: all are mapped before its first accesses.
@@ -278,6 +298,29 @@ mod tests {
     }
 
     #[test]
+    fn pages_have_time_to_leave_before_the_first_mark_alone() {
+        let params = format!("{SMALL},send=a,lock=a,settle=7").replace("iterations=1", "iterations=2");
+        let mut program = program("stream", &params.parse().expect("parameters"), 1).expect("a program");
+        let mut batch = Batch::default();
+        let mut events = Vec::new();
+        let mut thread = 0;
+        while batch.then != Then::End {
+            program.next(ThreadId::from(thread), &mut batch).expect("it runs");
+            match &batch.then {
+                Then::Barrier => thread = 1 - thread,
+                Then::Work(_) | Then::Mark(_) | Then::Message(_) => events.push(batch.then.clone()),
+                _ => {}
+            }
+        }
+        let first = events.iter().position(|then| matches!(then, Then::Mark(_))).expect("a mark");
+        assert_eq!(events[first - 1..=first], [Then::Work(7_000_000), Then::Mark(Mark::WarmUp)]);
+        let work = events.iter().filter(|then| **then == Then::Work(7_000_000));
+        assert_eq!(work.count(), 1);
+        let begin = events.iter().position(|then| *then == Then::Mark(Mark::Begin)).expect("the region");
+        assert!(matches!(events[begin + 1], Then::Message(MessageKind::Lock { .. })), "{events:?}");
+    }
+
+    #[test]
     fn program_without_messages_is_unchanged() {
         let plain = events(SMALL).expect("a program");
         let mut sending = events(&format!("{SMALL},send=a")).expect("a program");
@@ -293,5 +336,7 @@ mod tests {
         assert!(refused("priority=2").contains("names of arrays"));
         assert!(refused("send=a,lock=c").contains("arrays of 'send'"));
         assert!(refused("send=a,priority=6").contains("from 1 to 5"));
+        assert!(refused("send=a,settle=-1").contains("from 0 to 1000000"));
+        assert!(refused("settle=1").contains("names of arrays"));
     }
 }
