@@ -15,8 +15,8 @@ use memtide_core::{Batch, Mapping, Mark, PAGE_BYTES, Program, ProgramError, Then
 
 use crate::entry::BoxedProgram;
 
-/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level, and
-/// how long it waits for them to leave.
+/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level,
+/// and how long it waits for them to leave.
 pub const MESSAGE_PARAMETERS: [&str; 4] = ["send", "lock", "priority", "settle"];
 
 const NUMBERS: [Parameter; 2] = [

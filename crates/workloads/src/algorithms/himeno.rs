@@ -146,7 +146,7 @@ impl Himeno {
         (i * self.shape[1] + j) * self.shape[2] + k
     }
 
-    /// The arrays, and Himeno's initial values (initmt) at a distance i from the grid's edge, as a share of it.
+    /// The arrays, and Himeno's initial values (initmt) in a plane at this share of the grid.
     fn initial(&self, i: f32) -> [(&Array<f32>, f32); 14] {
         [
             (&self.p, i * i),

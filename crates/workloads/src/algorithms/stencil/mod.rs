@@ -17,10 +17,10 @@ use crate::params::{self, Settings};
 use crate::random::{hash, unit};
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Per point, beside its accesses, on a Cortex-A53, where one instruction of the model is a cycle: scalar code
-/// takes 61 cycles. They are a chain, each part of which waits for the last: five additions, a multiplication
-/// and a subtraction of 4, a division of 29; then the store, index, compare, branch. The seven loads are
-/// issued while additions wait. With the eight accesses of a cycle each, the rest is 53.
+/// Per point, beside its accesses. Scalar code takes 61 cycles of a Cortex-A53, whose instructions are one
+/// cycle each in the model: a chain of five additions, a multiplication and a subtraction of 4 cycles and a
+/// division of 29, in the order of the source; then store, index, compare, branch. The loads are issued while
+/// additions wait. The eight accesses are instructions, too; the rest is 53.
 const POINT_INSTRUCTIONS: u64 = 53;
 /// Of a row: the addresses of its neighbours.
 const ROW_INSTRUCTIONS: u64 = 12;
@@ -154,7 +154,7 @@ fn windows(settings: &Settings, order: &Order) -> Result<Vec<Window>, WorkloadEr
     }
     order.windows(count, WARM_UP_POINTS, points).map_err(|part| {
         settings.unfit(format!(
-            "{count} windows of {WARM_UP_POINTS} points of warm-up and {points} that count overlap: each part \
+            "{count} windows of {WARM_UP_POINTS} points of warm-up and {points} that count overlap: a part \
              of the computation has {part}; decrease windows or window_points, or set windows=0"
         ))
     })
