@@ -51,7 +51,7 @@ pub struct Himeno {
 #[derive(Clone, Copy)]
 pub enum Step {
     Init,
-    /// The same, with a store recorded for each page alone.
+    /// The same by one thread, with a store recorded for each page alone.
     Touch,
     Jacobi(Part),
     Copy(Part),
@@ -171,20 +171,20 @@ impl Himeno {
         plane as f32 / (self.shape[0] - 1) as f32
     }
 
-    /// Initialises a page of all arrays; a store is recorded for each page alone.
-    fn touch<M: Memory>(&self, m: &mut M, page: usize) {
-        let plane = self.shape[1] * self.shape[2];
-        let mut first = page * PAGE_POINTS;
-        let end = (first + PAGE_POINTS).min(self.p.len());
-        for (array, value) in self.initial(self.depth(first / plane)) {
-            m.work(10);
-            m.store(array, first, value);
-        }
+    /// Initialises a page, array by array as the original; only its first store is recorded.
+    fn touch<M: Memory>(&self, m: &mut M, item: usize) {
+        let (len, plane) = (self.p.len(), self.shape[1] * self.shape[2]);
+        let pages = len.div_ceil(PAGE_POINTS);
+        let initial = |at: usize| self.initial(self.depth(at / plane))[item / pages];
+        let mut first = item % pages * PAGE_POINTS;
+        let end = len.min(first + PAGE_POINTS);
+        let (array, value) = initial(first);
+        m.work(10);
+        m.store(array, first, value);
         while first < end {
             let until = end.min((first / plane + 1) * plane);
-            for (array, value) in
-                self.initial(self.depth(first / plane)).into_iter().filter(|(_, v)| *v != 0.0)
-            {
+            let (array, value) = initial(first);
+            if value != 0.0 {
                 (first..until).for_each(|at| array.set(at, value));
             }
             first = until;
@@ -319,7 +319,7 @@ impl Workload for Himeno {
                 .chain(round.repeat(self.iterations))
                 .collect();
         };
-        let touch = Phase::new(Step::Touch, self.p.len().div_ceil(PAGE_POINTS));
+        let touch = Phase::grouped(Step::Touch, 1, 14 * self.p.len().div_ceil(PAGE_POINTS));
         std::iter::once(touch)
             .chain((0..self.iterations).flat_map(|iteration| self.sample(iteration, lines)))
             .collect()

@@ -17,11 +17,12 @@ use crate::params::{self, Settings};
 use crate::random::{hash, unit};
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Per point, beside its accesses. Scalar code takes 61 cycles of a Cortex-A53, whose instructions are one
-/// cycle each in the model: a chain of five additions, a multiplication and a subtraction of 4 cycles and a
-/// division of 29, in the order of the source; then store, index, compare, branch. The loads are issued while
-/// additions wait. The eight accesses are instructions, too; the rest is 53.
-const POINT_INSTRUCTIONS: u64 = 53;
+/// Accesses of a point.
+const POINT_ACCESSES: u64 = 8;
+/// Of a point. Scalar code takes 61 cycles of a Cortex-A53, whose instructions are one cycle each in the
+/// model: a chain of five additions, a multiplication and a subtraction of 4 cycles and a division of 29, in
+/// the order of the source; then store, index, compare, branch. Loads are issued while additions wait.
+const POINT_INSTRUCTIONS: u64 = 61;
 /// Of a row: the addresses of its neighbours.
 const ROW_INSTRUCTIONS: u64 = 12;
 /// The stencil's denominator.
@@ -38,6 +39,8 @@ pub struct Stencil {
     seed: u64,
     shape: Shape,
     steps: usize,
+    /// Instructions of a point beside its accesses.
+    work: u64,
     order: Order,
     windows: Vec<Window>,
     a0: Array<f64>,
@@ -90,6 +93,12 @@ impl Algorithm for Stencil {
                 [0, 0, 10_000],
             ),
             Parameter::integer("window_points", "", "points of each, after a warm-up", [1, 1 << 16, 1 << 30]),
+            Parameter::integer(
+                "instructions",
+                "",
+                "of a point, its 8 accesses included; default: cycles of a Cortex-A53",
+                [POINT_ACCESSES, POINT_INSTRUCTIONS, 10_000],
+            ),
             params::footprint_mib(8),
             params::threads(1),
             params::PAGE,
@@ -126,6 +135,7 @@ impl Algorithm for Stencil {
             seed,
             shape,
             steps,
+            work: settings.integer("instructions") - POINT_ACCESSES,
             windows: windows(settings, &order)?,
             order,
             a0: space.array("a0", points)?,
@@ -206,7 +216,7 @@ impl Stencil {
             [(y, z), (y - 1, z), (y + 1, z), (y, z - 1), (y, z + 1)].map(|(y, z)| self.input(tile, y, z));
         let (to, is_buffer) = self.output(tile, y, z);
         m.work(ROW_INSTRUCTIONS);
-        points(m, near, to, tile.range(0));
+        points(m, near, to, tile.range(0), self.work);
         if is_buffer {
             for x in [0, self.shape[0] - 1] {
                 let constant = *m.load(&self.a0, self.row(&self.a0, y, z).start + x);
@@ -215,21 +225,27 @@ impl Stencil {
         }
     }
 
-    /// Initialises a page of each array; a store is recorded for each page alone.
+    /// All arrays. Each is initialised before the next one, as in the original: neighbouring rows are then in
+    /// frames of different cache sets.
+    fn all(&self) -> impl Iterator<Item = &Array<f64>> {
+        [&self.a0, &self.anext].into_iter().chain(self.queue.iter().map(|queue| &queue.planes))
+    }
+
+    /// Initialises a page; only its first store is recorded.
     fn init<M: Memory>(&self, m: &mut M, page: usize) {
-        let queue = self.queue.as_ref().map(|queue| &queue.planes);
-        for array in [Some(&self.a0), Some(&self.anext), queue].into_iter().flatten() {
-            let first = page * PAGE_DOUBLES;
-            if first >= array.len() {
-                continue;
+        let mut page = page;
+        for array in self.all() {
+            let pages = array.len().div_ceil(PAGE_DOUBLES);
+            if page < pages {
+                let is_buffer = self.queue.as_ref().is_some_and(|queue| std::ptr::eq(&queue.planes, array));
+                let value = |at: usize| if is_buffer { 0.0 } else { unit(hash(self.seed ^ hash(at as u64))) };
+                let first = page * PAGE_DOUBLES;
+                m.work(10);
+                m.store(array, first, value(first));
+                (first + 1..array.len().min(first + PAGE_DOUBLES)).for_each(|at| array.set(at, value(at)));
+                return;
             }
-            let is_buffer = queue.is_some_and(|queue| std::ptr::eq(queue, array));
-            let value = |at: usize| if is_buffer { 0.0 } else { unit(hash(self.seed ^ hash(at as u64))) };
-            m.work(10);
-            m.store(array, first, value(first));
-            for at in first + 1..(first + PAGE_DOUBLES).min(array.len()) {
-                array.set(at, value(at));
-            }
+            page -= pages;
         }
     }
 }
@@ -244,7 +260,7 @@ impl Queue {
 
 /// Computes points of a row from the row itself and its four neighbours.
 #[inline(always)]
-fn points<M: Memory>(m: &mut M, near: [Row<'_>; 5], to: Row<'_>, x: Range<usize>) {
+fn points<M: Memory>(m: &mut M, near: [Row<'_>; 5], to: Row<'_>, x: Range<usize>, work: u64) {
     let [row, others @ ..] = near;
     for x in x {
         let mut load = |row: Row<'_>, x: usize| *m.load(row.array, row.start + x);
@@ -253,7 +269,7 @@ fn points<M: Memory>(m: &mut M, near: [Row<'_>; 5], to: Row<'_>, x: Range<usize>
             sum += load(other, x);
         }
         let centre = load(row, x);
-        m.work(POINT_INSTRUCTIONS);
+        m.work(work);
         m.store(to.array, to.start + x, sum - 6.0 * centre / (FACTOR * FACTOR));
     }
 }
@@ -267,8 +283,7 @@ impl Workload for Stencil {
     }
 
     fn phases(&self) -> Vec<Phase<Step>> {
-        let longest = self.queue.as_ref().map_or(0, |queue| queue.planes.len()).max(self.a0.len());
-        let init = Phase::new(Step::Init, longest.div_ceil(PAGE_DOUBLES));
+        let init = Phase::new(Step::Init, self.all().map(|array| array.len().div_ceil(PAGE_DOUBLES)).sum());
         let windows = self.windows.iter().enumerate().flat_map(|(number, Window { warm_up, counted })| {
             let warm = Step::WarmUp { first: warm_up.start, is_first: number == 0 };
             let compute = Step::Compute { first: counted.start };
