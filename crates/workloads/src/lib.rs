@@ -9,6 +9,7 @@
 
 mod algorithms;
 mod array;
+mod buffer;
 mod entry;
 mod error;
 mod hash_index;
@@ -32,13 +33,14 @@ mod workload;
 mod zipf;
 
 pub use array::{Array, Element, Space};
+pub use buffer::Buffer;
 pub use entry::{BoxedProgram, OnMark};
 pub use error::WorkloadError;
 pub use info::Info;
 pub use later::begin_later;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
 pub use memtide_core::params::{Parameter, Params};
-pub use messages::{Buffer, MESSAGE_PARAMETERS, Messages, mapped_first};
+pub use messages::{MESSAGE_PARAMETERS, Messages, mapped_first};
 pub use params::Settings;
 pub use profile::{Bandwidth, Burst, Domains, Locality, Profile, Stage, profiles};
 pub use random::Random;

@@ -5,107 +5,33 @@
 //!  array unmapped ──▶ release, before it          last thread ends ──▶ cleanup, before it
 //! ```
 //!
+//! If asked to, it computes without accesses once its data are there, so that pages leave before it goes on.
+//!
 //! Ranges of addresses are sent at the start, and stay sent. A program without a region locks an array when
 //! it is sent. Only thread 0's process sends messages: its forked children have pages of their own.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 use memtide_core::params::{ParamError, Parameter, Params};
 use memtide_core::policy::{MessageKind, PRIORITY_MAX};
 use memtide_core::{Batch, Mapping, Mark, PAGE_BYTES, Program, ProgramError, Then, ThreadId, VirtAddr, Vpn};
 
+use crate::buffer::Buffer;
 use crate::entry::BoxedProgram;
 
-/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level.
-pub const MESSAGE_PARAMETERS: [&str; 3] = ["send", "lock", "priority"];
+/// Parameters that every simulated workload has: which arrays it offers, which it locks, its service level,
+/// and how long it waits for them to leave.
+pub const MESSAGE_PARAMETERS: [&str; 4] = ["send", "lock", "priority", "settle"];
 
-const PRIORITY: Parameter = Parameter::integer("priority", "", "service level", [1, 1, PRIORITY_MAX as u64]);
-
-/// End of the addresses of programs.
-const ADDRESS_END: u64 = 1 << 48;
-
-/// Memory of a program that it offers or locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    /// The mappings with this name, such as a workload's array.
-    Named(String),
-    /// The pages of a range of addresses.
-    Range {
-        /// The first page.
-        start: Vpn,
-        /// Base pages, at least 1.
-        pages: u64,
-    },
-}
-
-impl Buffer {
-    /// Parses a name, or a range `0xSTART-0xEND` of whole pages without its end.
-    ///
-    /// # Errors
-    /// If it is empty, or begins as a range and is none: what is allowed.
-    pub fn parse(text: &str) -> Result<Buffer, String> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Err("a name is empty".to_owned());
-        }
-        if !text.starts_with("0x") {
-            return Ok(Buffer::Named(text.to_owned()));
-        }
-        let number = |text: &str| {
-            let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))?;
-            u64::from_str_radix(digits, 16).ok()
-        };
-        let range = text.split_once('-').and_then(|(start, end)| Some((number(start)?, number(end)?)));
-        match range {
-            Some((start, end))
-                if start < end
-                    && end <= ADDRESS_END
-                    && start.is_multiple_of(PAGE_BYTES)
-                    && end.is_multiple_of(PAGE_BYTES) =>
-            {
-                Ok(Buffer::Range { start: Vpn(start / PAGE_BYTES), pages: (end - start) / PAGE_BYTES })
-            }
-            _ => Err(format!(
-                "invalid range '{text}': expected 0xSTART-0xEND, multiples of {PAGE_BYTES:#x} up to \
-                 {ADDRESS_END:#x}"
-            )),
-        }
-    }
-
-    /// Whether both surely have a page in common: equal names, or ranges that overlap.
-    pub fn overlaps(&self, other: &Buffer) -> bool {
-        match (self, other) {
-            (Buffer::Named(one), Buffer::Named(other)) => one == other,
-            (Buffer::Range { start: one, pages }, Buffer::Range { start: other, pages: others }) => {
-                one.0 < other.0 + others && other.0 < one.0 + pages
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether the mapping has the name, or any byte in the range.
-    pub fn covers(&self, mapping: &Mapping) -> bool {
-        match self {
-            Buffer::Named(name) => *name == mapping.name,
-            Buffer::Range { start, pages } => {
-                let end = mapping.start.0.saturating_add(mapping.bytes).div_ceil(PAGE_BYTES);
-                mapping.start.0 / PAGE_BYTES < start.0 + pages && start.0 < end
-            }
-        }
-    }
-}
-
-impl fmt::Display for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Buffer::Named(name) => f.write_str(name),
-            Buffer::Range { start, pages } => {
-                write!(f, "{:#x}-{:#x}", start.0 * PAGE_BYTES, (start.0 + pages) * PAGE_BYTES)
-            }
-        }
-    }
-}
+const NUMBERS: [Parameter; 2] = [
+    Parameter::integer("priority", "", "service level", [1, 1, PRIORITY_MAX as u64]),
+    Parameter::integer(
+        "settle",
+        "million instructions",
+        "work without accesses between initialisation and the first mark",
+        [0, 0, 1_000_000],
+    ),
+];
 
 /// What a program offers for migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +42,8 @@ pub struct Messages {
     pub send: Vec<Buffer>,
     /// What among it must be local.
     pub lock: Vec<Buffer>,
+    /// Instructions without accesses between initialisation and the first mark.
+    pub settle: u64,
 }
 
 impl Messages {
@@ -124,7 +52,7 @@ impl Messages {
     /// # Errors
     /// If a value is not allowed, or nothing is sent.
     pub fn take(params: &mut Params) -> Result<Option<Messages>, ParamError> {
-        let mut priority = Params::new();
+        let mut numbers = Params::new();
         let (mut send, mut lock) = (Vec::new(), Vec::new());
         let taken = params.split_off(&MESSAGE_PARAMETERS);
         if taken.is_empty() {
@@ -135,7 +63,7 @@ impl Messages {
             match key.as_str() {
                 "send" => send = names(),
                 "lock" => lock = names(),
-                _ => priority.set(&key, value)?,
+                _ => numbers.set(&key, value)?,
             }
         }
         let refused = |key: &'static str, names: &[String], expected: &str| ParamError::Value {
@@ -144,14 +72,22 @@ impl Messages {
             expected: expected.to_owned(),
         };
         if send.iter().all(String::is_empty) {
-            return Err(refused("send", &send, "names of arrays, joined by '+'"));
+            return Err(refused("send", &send, "names of arrays or pieces (NAME/1of2), joined by '+'"));
         }
         if lock.iter().any(|name| !send.contains(name)) {
             return Err(refused("lock", &lock, "arrays of 'send', joined by '+'"));
         }
-        let priority = priority.values(&[PRIORITY])?.u32("priority") as u8;
-        let [send, lock] = [send, lock].map(|names| names.into_iter().map(Buffer::Named).collect());
-        Ok(Some(Messages { priority, send, lock }))
+        let numbers = numbers.values(&NUMBERS)?;
+        let buffers = |key, names: &[String]| -> Result<Vec<Buffer>, ParamError> {
+            let buffers = names.iter().map(|name| Buffer::named(name)).collect::<Result<_, String>>();
+            buffers.map_err(|_| refused(key, names, "names of arrays or pieces (NAME/1of2), joined by '+'"))
+        };
+        Ok(Some(Messages {
+            priority: numbers.u32("priority") as u8,
+            send: buffers("send", &send)?,
+            lock: buffers("lock", &lock)?,
+            settle: numbers.u64("settle") * 1_000_000,
+        }))
     }
 
     /// The program, sending them. A name that it has no mapping of is ignored: see [`mapped_first`].
@@ -172,6 +108,7 @@ impl Messages {
             queues: vec![VecDeque::new(); program.threads()],
             is_child: vec![false; program.threads()],
             locks_at_once: !program.has_region(),
+            is_settled: self.settle == 0,
             messages: self,
             is_registered: false,
             sent: BTreeMap::new(),
@@ -212,6 +149,7 @@ struct Sender {
     /// Threads of forked children.
     is_child: Vec<bool>,
     is_registered: bool,
+    is_settled: bool,
     /// Names of all mappings so far; `None` once they were checked, or if they are not to be.
     unchecked: Option<Vec<String>>,
     /// Whether what is sent is locked at once: the region has begun, or there is none.
@@ -264,15 +202,16 @@ impl Sender {
         if let Some(names) = &mut self.unchecked {
             names.push(mapping.name.clone());
         }
-        let is_in = |buffers: &[Buffer]| {
-            buffers.iter().any(|buffer| matches!(buffer, Buffer::Named(_)) && buffer.covers(mapping))
-        };
-        if !is_in(&self.messages.send) {
-            return Vec::new();
+        let Messages { send, lock, .. } = self.messages.clone();
+        let mut messages = Vec::new();
+        for buffer in send.iter().filter(|buffer| buffer.name() == Some(&mapping.name)) {
+            let (first, pages) = buffer.pages_in(mapping);
+            if pages > 0 {
+                messages.extend(self.register());
+                messages.extend(self.send(first, Sent { pages, locks: lock.contains(buffer) }));
+            }
         }
-        let what = Sent { pages: mapping.bytes.div_ceil(PAGE_BYTES), locks: is_in(&self.messages.lock) };
-        let register = self.register();
-        register.into_iter().chain(self.send(mapping.start.page().0, what)).collect()
+        messages
     }
 
     /// The messages that come before an unmapping: what overlaps is released, and what is left of it sent.
@@ -301,7 +240,7 @@ impl Sender {
         }
         let ranges = self.messages.lock.iter().filter_map(|buffer| match buffer {
             Buffer::Range { start, .. } => Some(*start),
-            Buffer::Named(_) => None,
+            _ => None,
         });
         let named = self.sent.iter().filter(|(_, sent)| sent.locks).map(|(first, _)| Vpn(*first));
         ranges.chain(named).map(|start| MessageKind::Lock { start }).collect()
@@ -323,23 +262,26 @@ impl Sender {
                 let messages = self.after_map(mapping);
                 self.queues[thread].extend(queue(messages));
             }
-            Then::Mark(Mark::Begin) => {
-                let messages = self.locks();
+            Then::Mark(mark) => {
+                let messages = if *mark == Mark::Begin { self.locks() } else { Vec::new() };
                 self.queues[thread].extend(queue(messages));
+                if !std::mem::replace(&mut self.is_settled, true) {
+                    self.put_before(thread, then, [Then::Work(self.messages.settle)]);
+                }
             }
             Then::Unmap { start, bytes } => {
                 let messages = self.before_unmap(*start, *bytes);
-                self.put_before(thread, then, messages);
+                self.put_before(thread, then, queue(messages));
             }
             Then::Exec => {
                 let released = std::mem::take(&mut self.sent).into_keys();
                 let messages = released.map(|first| MessageKind::Release { start: Vpn(first) }).collect();
-                self.put_before(thread, then, messages);
+                self.put_before(thread, then, queue(messages));
             }
             Then::End => {
                 self.live = self.live.saturating_sub(1);
                 if self.live == 0 && self.is_registered {
-                    self.put_before(thread, then, vec![MessageKind::Cleanup]);
+                    self.put_before(thread, then, [Then::Message(MessageKind::Cleanup)]);
                 }
             }
             _ => {}
@@ -353,26 +295,24 @@ impl Sender {
         }
     }
 
-    /// Makes a thread send messages before what it does next.
-    fn put_before(&mut self, thread: usize, then: &mut Then, messages: Vec<MessageKind>) {
-        let mut all = messages.into_iter().map(Then::Message).chain([std::mem::take(then)]);
-        *then = all.next().unwrap_or_default();
-        self.queues[thread].extend(all);
+    /// Makes a thread do something else before what it does next.
+    fn put_before(&mut self, thread: usize, then: &mut Then, before: impl IntoIterator<Item = Then>) {
+        let mut all: VecDeque<Then> = before.into_iter().chain([std::mem::take(then)]).collect();
+        *then = all.pop_front().unwrap_or_default();
+        all.extend(self.queues[thread].drain(..));
+        self.queues[thread] = all;
     }
 
     /// Refuses names that the program has no mapping of.
     fn check(&mut self) -> Result<(), ProgramError> {
         let Some(mapped) = self.unchecked.take() else { return Ok(()) };
-        let is_missing = |buffer: &&Buffer| match buffer {
-            Buffer::Named(name) => !mapped.contains(name),
-            Buffer::Range { .. } => false,
-        };
-        match self.messages.send.iter().find(is_missing) {
-            Some(Buffer::Named(name)) => {
+        let is_missing = |name: &&str| !mapped.iter().any(|known| known == name);
+        match self.messages.send.iter().filter_map(Buffer::name).find(is_missing) {
+            Some(name) => {
                 let known = mapped.join(", ");
                 Err(ProgramError(format!("parameter 'send': it has no array '{name}'; it has {known}")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }
@@ -475,6 +415,46 @@ mod tests {
     }
 
     #[test]
+    fn pages_have_time_to_leave_before_the_first_mark_alone() {
+        let params = format!("{SMALL},send=a,lock=a,settle=7").replace("iterations=1", "iterations=2");
+        let mut program = program("stream", &params.parse().expect("parameters"), 1).expect("a program");
+        let mut batch = Batch::default();
+        let mut events = Vec::new();
+        let mut thread = 0;
+        while batch.then != Then::End {
+            program.next(ThreadId::from(thread), &mut batch).expect("it runs");
+            match &batch.then {
+                Then::Barrier => thread = 1 - thread,
+                Then::Work(_) | Then::Mark(_) | Then::Message(_) => events.push(batch.then.clone()),
+                _ => {}
+            }
+        }
+        let first = events.iter().position(|then| matches!(then, Then::Mark(_))).expect("a mark");
+        assert_eq!(events[first - 1..=first], [Then::Work(7_000_000), Then::Mark(Mark::WarmUp)]);
+        let work = events.iter().filter(|then| **then == Then::Work(7_000_000));
+        assert_eq!(work.count(), 1);
+        let begin = events.iter().position(|then| *then == Then::Mark(Mark::Begin)).expect("the region");
+        assert!(matches!(events[begin + 1], Then::Message(MessageKind::Lock { .. })), "{events:?}");
+    }
+
+    #[test]
+    fn pieces_of_an_array_cover_it_once() {
+        let events = events(&format!("{SMALL},send=a/1of3+a/2of3+a/3of3,lock=a/2of3")).expect("a program");
+        let mut sent = Vec::new();
+        let mut locked = Vec::new();
+        for then in &events {
+            match then {
+                Then::Message(MessageKind::Send { start, pages }) => sent.push((start.0, *pages)),
+                Then::Message(MessageKind::Lock { start }) => locked.push(start.0),
+                _ => {}
+            }
+        }
+        assert_eq!(sent.iter().map(|(_, pages)| *pages).collect::<Vec<_>>(), [85, 85, 86]);
+        assert!(sent.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0));
+        assert_eq!(locked, [sent[1].0]);
+    }
+
+    #[test]
     fn program_without_messages_is_unchanged() {
         let plain = events(SMALL).expect("a program");
         let mut sending = events(&format!("{SMALL},send=a")).expect("a program");
@@ -519,7 +499,7 @@ mod tests {
         let [send, lock] =
             [send, lock].map(|list| list.iter().map(|text| Buffer::parse(text).expect("a buffer")).collect());
         let script = Script { steps: steps.map(VecDeque::from).into(), region };
-        let mut program = Messages { priority: 2, send, lock }.sent_by(Box::new(script));
+        let mut program = Messages { priority: 2, send, lock, settle: 0 }.sent_by(Box::new(script));
         [0, 1].map(|thread| {
             let (mut all, mut batch) = (Vec::new(), Batch::default());
             while all.last() != Some(&Then::End) {
@@ -599,6 +579,13 @@ mod tests {
         assert!(refused("send=").contains("names of arrays"));
         assert!(refused("priority=2").contains("names of arrays"));
         assert!(refused("send=a,lock=c").contains("arrays of 'send'"));
+        assert!(refused("send=a,lock=a/1of2").contains("arrays of 'send'"));
+        assert!(refused("send=d/1of2").contains("no array 'd'"));
+        for piece in ["a/0of2", "a/3of2", "a/1of0", "a/1of1001", "/1of2"] {
+            assert!(refused(&format!("send={piece}")).contains("NAME/1of2"), "{piece}");
+        }
         assert!(refused("send=a,priority=6").contains("from 1 to 5"));
+        assert!(refused("send=a,settle=-1").contains("from 0 to 1000000"));
+        assert!(refused("settle=1").contains("names of arrays"));
     }
 }

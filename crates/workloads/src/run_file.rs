@@ -9,8 +9,9 @@ use memtide_core::policy::PRIORITY_MAX;
 use memtide_core::{FileError, Mapping, Time, suggest};
 use serde::Deserialize;
 
+use crate::buffer::Buffer;
 use crate::error::WorkloadError;
-use crate::messages::{Buffer, MESSAGE_PARAMETERS, Messages};
+use crate::messages::{MESSAGE_PARAMETERS, Messages};
 use crate::registry;
 
 /// Latest start of a program, in simulated ms.
@@ -136,7 +137,7 @@ impl RunFile {
             None => Ok(()),
             Some((at, buffer)) => {
                 let message = match buffer {
-                    Buffer::Named(name) => without_array(name, mapped),
+                    Buffer::Named(name) | Buffer::Piece { array: name, .. } => without_array(name, mapped),
                     Buffer::Range { .. } => {
                         format!("the program maps nothing in this range; it maps {}", ranges(mapped))
                     }
@@ -239,7 +240,7 @@ fn messages(send: &[String], lock: &[String], priority: u8) -> Result<Option<Mes
     if let Some(at) = lock.iter().position(|buffer| !send.contains(buffer)) {
         return Err(refused(format!("lock[{at}]"), format!("'{}' is not in 'send'", lock[at])));
     }
-    Ok((!send.is_empty()).then_some(Messages { priority, send, lock }))
+    Ok((!send.is_empty()).then_some(Messages { priority, send, lock, settle: 0 }))
 }
 
 /// The buffers of a list: each page is in one at most, as far as the list shows.
@@ -331,7 +332,7 @@ workload = "gups"
         assert_eq!([batch, server].map(|of| of.start), [Time::ZERO, Time::from_ns(2.5e6)]);
         assert_eq!([batch, server, watch].map(|of| of.priority), [Some(1), Some(5), None]);
         let range = Buffer::Range { start: Vpn(0x10), pages: 0x20 };
-        let messages = Messages { priority: 5, send: vec![range], lock: Vec::new() };
+        let messages = Messages { priority: 5, send: vec![range], lock: Vec::new(), settle: 0 };
         assert_eq!(server.messages.as_ref(), Some(&messages));
         assert_eq!(watch.messages, None);
         let said = [batch, server, watch].map(RunProgram::description);

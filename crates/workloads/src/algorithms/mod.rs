@@ -18,6 +18,7 @@ mod mg;
 mod ocean;
 mod pagerank;
 mod random_reads;
+mod stencil;
 pub(crate) mod stream;
 mod streamcluster;
 mod wordcount;
@@ -33,6 +34,7 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<fft::Fft>(),
     entry::<ocean::Ocean>(),
     entry::<himeno::Himeno>(),
+    entry::<stencil::Stencil>(),
     entry::<cg::Cg>(),
     entry::<mg::Mg>(),
     entry::<is::Is>(),
