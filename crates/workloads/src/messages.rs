@@ -22,10 +22,41 @@ const PRIORITY: Parameter = Parameter::integer("priority", "", "service level", 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Messages {
     priority: u8,
-    /// Names of arrays.
-    send: Vec<String>,
-    /// Names of arrays among them.
-    lock: Vec<String>,
+    send: Vec<Buffer>,
+    /// Buffers among them.
+    lock: Vec<Buffer>,
+}
+
+/// An array, or one of several nearly equal pieces of its pages: `NAME` or `NAME/KofN`, K from 1 to N.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Buffer {
+    array: String,
+    /// K - 1 and N.
+    piece: (u64, u64),
+}
+
+/// Pieces that an array can have at most.
+const PIECES: u64 = 1000;
+
+impl Buffer {
+    fn parse(text: &str) -> Option<Buffer> {
+        let text = text.trim();
+        let Some((array, piece)) = text.rsplit_once('/') else {
+            return (!text.is_empty()).then(|| Buffer { array: text.to_owned(), piece: (0, 1) });
+        };
+        let (number, pieces) = piece.split_once("of")?;
+        let (number, pieces): (u64, u64) = (number.parse().ok()?, pieces.parse().ok()?);
+        let is_valid = !array.is_empty() && pieces <= PIECES && (1..=pieces).contains(&number);
+        is_valid.then(|| Buffer { array: array.to_owned(), piece: (number - 1, pieces) })
+    }
+
+    /// First page of the buffer in its array's mapping, and pages.
+    fn pages(&self, mapping: &Mapping) -> (u64, u64) {
+        let (number, pieces) = self.piece;
+        let pages = mapping.bytes.div_ceil(PAGE_BYTES);
+        let [first, end] = [number, number + 1].map(|piece| pages * piece / pieces);
+        (mapping.start.0 / PAGE_BYTES + first, end - first)
+    }
 }
 
 impl Messages {
@@ -35,30 +66,35 @@ impl Messages {
     /// If a value is not allowed, or nothing is sent.
     pub fn take(params: &mut Params) -> Result<Option<Messages>, ParamError> {
         let mut priority = Params::new();
-        let (mut send, mut lock) = (Vec::new(), Vec::new());
+        let (mut send, mut lock) = (None, None);
         let taken = params.split_off(&MESSAGE_PARAMETERS);
         if taken.is_empty() {
             return Ok(None);
         }
         for (key, value) in taken {
-            let names = || value.split('+').map(|name| name.trim().to_owned()).collect();
             match key.as_str() {
-                "send" => send = names(),
-                "lock" => lock = names(),
+                "send" => send = Some(value),
+                "lock" => lock = Some(value),
                 _ => priority.set(&key, value)?,
             }
         }
-        let refused = |key: &'static str, names: &[String], expected: &str| ParamError::Value {
-            key,
-            value: names.join("+"),
-            expected: expected.to_owned(),
+        let buffers = |key, text: Option<String>, expected: &str| {
+            let text = text.unwrap_or_default();
+            let buffers: Option<Vec<Buffer>> = text.split('+').map(Buffer::parse).collect();
+            buffers.ok_or(ParamError::Value { key, value: text, expected: expected.to_owned() })
         };
-        if send.iter().all(String::is_empty) {
-            return Err(refused("send", &send, "names of arrays, joined by '+'"));
-        }
-        if lock.iter().any(|name| !send.contains(name)) {
-            return Err(refused("lock", &lock, "arrays of 'send', joined by '+'"));
-        }
+        let send = buffers("send", send, "names of arrays or pieces (NAME/1of2), joined by '+'")?;
+        let within = "buffers of 'send', joined by '+'";
+        let lock = match lock {
+            Some(text) => {
+                let lock = buffers("lock", Some(text.clone()), within)?;
+                if lock.iter().any(|buffer| !send.contains(buffer)) {
+                    return Err(ParamError::Value { key: "lock", value: text, expected: within.to_owned() });
+                }
+                lock
+            }
+            None => Vec::new(),
+        };
         let priority = priority.values(&[PRIORITY])?.u32("priority") as u8;
         Ok(Some(Messages { priority, send, lock }))
     }
@@ -90,8 +126,8 @@ struct Sender {
     is_checked: bool,
     /// Names of all arrays so far.
     mapped: Vec<String>,
-    /// First page and name of each array that was sent and not released.
-    sent: BTreeMap<u64, String>,
+    /// Each buffer that was sent and not released, by its first page.
+    sent: BTreeMap<u64, Buffer>,
     /// Threads that have not ended.
     live: usize,
 }
@@ -100,16 +136,18 @@ impl Sender {
     /// The messages that follow a mapping.
     fn after_map(&mut self, mapping: &Mapping) -> Vec<MessageKind> {
         self.mapped.push(mapping.name.clone());
-        if !self.messages.send.contains(&mapping.name) {
-            return Vec::new();
+        let mut messages = Vec::new();
+        for buffer in self.messages.send.iter().filter(|buffer| buffer.array == mapping.name) {
+            if !std::mem::replace(&mut self.is_registered, true) {
+                messages.push(MessageKind::Register { priority: self.messages.priority });
+            }
+            let (first, pages) = buffer.pages(mapping);
+            if pages > 0 {
+                self.sent.insert(first, buffer.clone());
+                messages.push(MessageKind::Send { start: Vpn(first), pages });
+            }
         }
-        let first = mapping.start.0 / PAGE_BYTES;
-        self.sent.insert(first, mapping.name.clone());
-        let pages = mapping.bytes.div_ceil(PAGE_BYTES);
-        let priority = self.messages.priority;
-        let register =
-            (!std::mem::replace(&mut self.is_registered, true)).then_some(MessageKind::Register { priority });
-        register.into_iter().chain([MessageKind::Send { start: Vpn(first), pages }]).collect()
+        messages
     }
 
     /// The messages that come before an unmapping.
@@ -130,7 +168,7 @@ impl Sender {
         if std::mem::replace(&mut self.is_locked, true) {
             return Vec::new();
         }
-        let locked = self.sent.iter().filter(|(_, name)| self.messages.lock.contains(name));
+        let locked = self.sent.iter().filter(|(_, buffer)| self.messages.lock.contains(buffer));
         locked.map(|(first, _)| MessageKind::Lock { start: Vpn(*first) }).collect()
     }
 
@@ -170,9 +208,9 @@ impl Sender {
     /// Refuses names that the program has no array of: all are mapped before its first accesses.
     fn check(&mut self) -> Result<(), ProgramError> {
         self.is_checked = true;
-        match self.messages.send.iter().find(|name| !self.mapped.contains(name)) {
+        match self.messages.send.iter().find(|buffer| !self.mapped.contains(&buffer.array)) {
             None => Ok(()),
-            Some(name) => {
+            Some(Buffer { array: name, .. }) => {
                 let known = self.mapped.join(", ");
                 Err(ProgramError(format!("parameter 'send': it has no array '{name}'; it has {known}")))
             }
@@ -278,6 +316,23 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_an_array_cover_it_once() {
+        let events = events(&format!("{SMALL},send=a/1of3+a/2of3+a/3of3,lock=a/2of3")).expect("a program");
+        let mut sent = Vec::new();
+        let mut locked = Vec::new();
+        for then in &events {
+            match then {
+                Then::Message(MessageKind::Send { start, pages }) => sent.push((start.0, *pages)),
+                Then::Message(MessageKind::Lock { start }) => locked.push(start.0),
+                _ => {}
+            }
+        }
+        assert_eq!(sent.iter().map(|(_, pages)| *pages).collect::<Vec<_>>(), [85, 85, 86]);
+        assert!(sent.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0));
+        assert_eq!(locked, [sent[1].0]);
+    }
+
+    #[test]
     fn program_without_messages_is_unchanged() {
         let plain = events(SMALL).expect("a program");
         let mut sending = events(&format!("{SMALL},send=a")).expect("a program");
@@ -291,7 +346,12 @@ mod tests {
         assert!(refused("send=a+d").contains("no array 'd'; it has a, b, c"));
         assert!(refused("send=").contains("names of arrays"));
         assert!(refused("priority=2").contains("names of arrays"));
-        assert!(refused("send=a,lock=c").contains("arrays of 'send'"));
+        assert!(refused("send=a,lock=c").contains("buffers of 'send'"));
+        assert!(refused("send=a,lock=a/1of2").contains("buffers of 'send'"));
+        assert!(refused("send=d/1of2").contains("no array 'd'"));
+        for piece in ["a/2", "a/0of2", "a/3of2", "a/1of0", "a/1of1001", "/1of2"] {
+            assert!(refused(&format!("send={piece}")).contains("NAME/1of2"), "{piece}");
+        }
         assert!(refused("send=a,priority=6").contains("from 1 to 5"));
     }
 }

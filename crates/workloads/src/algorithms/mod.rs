@@ -11,6 +11,7 @@ mod convolution;
 mod fft;
 mod gups;
 mod himeno;
+mod hpl;
 mod is;
 mod kmeans;
 mod lu;
@@ -41,6 +42,7 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<canneal::Canneal>(),
     entry::<wordcount::Wordcount>(),
     entry::<lu::Lu>(),
+    entry::<hpl::Hpl>(),
     entry::<pagerank::Pagerank>(),
     entry::<blackscholes::Blackscholes>(),
     entry::<convolution::Convolution>(),
