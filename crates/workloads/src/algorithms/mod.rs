@@ -19,6 +19,7 @@ mod mg;
 mod ocean;
 mod pagerank;
 mod random_reads;
+mod sparse;
 pub(crate) mod stream;
 mod streamcluster;
 mod wordcount;
@@ -43,6 +44,7 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<wordcount::Wordcount>(),
     entry::<lu::Lu>(),
     entry::<hpl::Hpl>(),
+    entry::<sparse::Sparse>(),
     entry::<pagerank::Pagerank>(),
     entry::<blackscholes::Blackscholes>(),
     entry::<convolution::Convolution>(),

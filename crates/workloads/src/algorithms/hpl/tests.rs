@@ -58,7 +58,7 @@ fn residual(hpl: &Hpl) -> f64 {
 
 #[test]
 fn residual_passes_hpls_threshold() {
-    for params in ["footprint_mib=1,nb=8,threads=2", "footprint_mib=4,nb=24,threads=3"] {
+    for params in ["footprint_mib=1,nb=8,threads=2", "footprint_mib=4,nb=16,threads=3"] {
         let (program, _) = check::<Hpl>(params);
         let residual = residual(program.workload());
         assert!(residual < 16.0, "{params}: {residual}");
