@@ -7,8 +7,8 @@
 //!        └──┘ C: loaded and stored once
 //! ```
 //!
-//! Recorded are accesses to lines that need not be in L1: of C, of each sliver, once, and of L when it is loaded.
-//! The inner loop's loads, which hit L1 by this blocking, are counted as instructions.
+//! Recorded are accesses to lines that need not be in L1: of C, of each sliver, once, and of L when it is
+//! loaded. The inner loop's loads, which hit L1 by this blocking, are counted as instructions.
 
 use crate::array::Array;
 use crate::memory::Memory;
