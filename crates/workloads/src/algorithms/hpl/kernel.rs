@@ -143,7 +143,6 @@ pub(super) fn subtract<M: Memory>(
 
 /// Solves L X = B in place for `count` columns of `width` rows from `top` on, and copies X to a packed
 /// sliver. Accesses are of `N` elements.
-#[expect(clippy::too_many_arguments, reason = "a triangular solve's shape")]
 pub(super) fn solve<M: Memory, const N: usize>(
     m: &mut M,
     hpl: &Hpl,
@@ -173,10 +172,10 @@ pub(super) fn solve<M: Memory, const N: usize>(
         }
     }
     m.work((width * width / (2 * TILE)) as u64 * INNER_INSTRUCTIONS);
-    for column in 0..count {
+    for (column, start) in (0..count).map(|column| (column, top + column * hpl.ld)) {
         for row in (0..rows).step_by(N) {
             let values: [f64; N] = std::array::from_fn(|lane| x[row + lane][column]);
-            m.store_lanes(b, top + column * hpl.ld + row, values);
+            m.store_lanes(b, start + row, values);
         }
     }
     for line in (0..SLIVER * width).step_by(LINE) {

@@ -18,8 +18,8 @@ impl Sparse {
     fn lower(&self) -> Vec<Vec<f64>> {
         let n = self.order.len();
         let mut lower = vec![vec![0.0; n]; n];
-        for k in 0..n {
-            for at in self.l.range(k) {
+        for (k, entries) in (0..n).map(|k| (k, self.l.range(k))) {
+            for at in entries {
                 let index = self.l.indices.get(at) as usize;
                 let row = if self.method == Method::Lu { self.steps.get(index) as usize } else { index };
                 lower[row][k] = self.l.values.get(at);
