@@ -155,7 +155,7 @@ impl Plan {
 }
 
 /// Parameters of a workload that are halved with the scale; 1 stays 1.
-const SIZES: [&str; 2] = ["footprint_mib", "operations"];
+const SIZES: [&str; 3] = ["footprint_mib", "operations", "nodes"];
 
 /// Odd sizes from here on are halved and rounded up; smaller ones are refused, as that would change too
 /// much.

@@ -11,6 +11,7 @@ mod convolution;
 mod fft;
 mod gups;
 mod himeno;
+mod hpl;
 mod is;
 mod kmeans;
 mod lu;
@@ -18,6 +19,7 @@ mod mg;
 mod ocean;
 mod pagerank;
 mod random_reads;
+mod sparse;
 mod stencil;
 pub(crate) mod stream;
 mod streamcluster;
@@ -43,6 +45,8 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<canneal::Canneal>(),
     entry::<wordcount::Wordcount>(),
     entry::<lu::Lu>(),
+    entry::<hpl::Hpl>(),
+    entry::<sparse::Sparse>(),
     entry::<pagerank::Pagerank>(),
     entry::<blackscholes::Blackscholes>(),
     entry::<convolution::Convolution>(),

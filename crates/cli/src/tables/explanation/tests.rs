@@ -59,6 +59,7 @@ pub fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
         heat_maps: Vec::new(),
         energy_mj: 0.0,
         sensors: Vec::new(),
+        page_samples: Vec::new(),
         full: Vec::new(),
     }
 }
