@@ -10,6 +10,7 @@
 //! | `deviation(LIST)` | their standard deviation |
 //! | `before(SERIES, EVENTS)` | the buckets before the first one in which `EVENTS` is above 0 |
 //! | `after(SERIES, EVENTS)` | the buckets after the last such one |
+//! | `first(LIST)`, `last(LIST)` | its ends; an error if it is empty |
 //! | `part(SERIES, I, N)` | part `I`, from 0, of `N` equal parts of a series |
 //! | `near(A, B, PERCENT)` | whether two numbers differ by at most this share of the greater |
 //!
@@ -136,6 +137,12 @@ impl Formulas {
         context.add_function("after", |series: Arc<Vec<Value>>, events: Arc<Vec<Value>>| {
             numbers(&events).map(|events| Value::from(after(&series, &events).to_vec()))
         })?;
+        let end = |series: &[Value], last: bool| {
+            let value = if last { series.last() } else { series.first() };
+            value.cloned().ok_or_else(|| ExecutionError::function_error("first or last", "the list is empty"))
+        };
+        context.add_function("first", move |series: Arc<Vec<Value>>| end(&series, false))?;
+        context.add_function("last", move |series: Arc<Vec<Value>>| end(&series, true))?;
         context.add_function("part", |series: Arc<Vec<Value>>, at: f64, of: f64| {
             Value::from(part(&series, at, of).to_vec())
         })?;
