@@ -30,7 +30,7 @@ fn written_and_read() -> Script {
     alone([map(0, PAGES * PAGE_BYTES, PageSize::Base), touch(0, PAGES)].into_iter().chain(rounds))
 }
 
-const SHORT: &str = "sampling_ms=1,samplings=10";
+const SHORT: &str = "sampling_ms=1,samplings=10,reads=stay";
 
 #[test]
 fn written_pages_end_on_dram_and_read_pages_on_nvm() {

@@ -59,24 +59,28 @@ impl<'d> Draft<'d> {
         pages.iter().fold(false, |any, &at| self.cross(at, reason) | any)
     }
 
-    /// Moves pages to DRAM, those with the most writes first. Where it is full, pages that are not hot make
-    /// room, those accessed least first.
+    /// Moves pages to DRAM, those of the write domain first, by their writes. Where it is full, pages that are
+    /// not hot make room, those accessed least first; for the write domain, hot ones of the read domain, too.
     pub fn promote(&mut self, pages: &[usize]) -> bool {
         let mut wanted = pages.to_vec();
-        wanted.sort_by_key(|&at| std::cmp::Reverse((self.pages[at].written, self.pages[at].accessed)));
-        let is_cold =
-            |at: &usize| !self.labels[*at].is_hot && self.memos.groups.is_fast(self.pages[*at].node);
-        let mut cold: Vec<usize> = (0..self.pages.len()).filter(is_cold).collect();
-        cold.sort_by_key(|&at| self.pages[at].accessed);
-        let mut cold = cold.into_iter();
+        let order = |at: usize| (self.labels[at].is_written, self.pages[at].written, self.pages[at].accessed);
+        wanted.sort_by_key(|&at| std::cmp::Reverse(order(at)));
+        let gives_way = |at: &usize| {
+            let label = &self.labels[*at];
+            !(label.is_hot && label.is_written) && self.memos.groups.is_fast(self.pages[*at].node)
+        };
+        let mut others: Vec<usize> = (0..self.pages.len()).filter(gives_way).collect();
+        others.sort_by_key(|&at| (self.labels[at].is_hot, self.pages[at].accessed));
+        let mut others = others.into_iter().peekable();
         let mut any = false;
         for at in wanted {
             if self.left == 0 {
                 break;
             }
             while !self.cross(at, Reason::Hot) {
+                let yields = |down: &usize| self.labels[at].is_written || !self.labels[*down].is_hot;
                 // The page that makes room is a move, too.
-                let Some(down) = cold.next().filter(|_| self.left > 1) else { return any };
+                let Some(down) = others.next_if(yields).filter(|_| self.left > 1) else { return any };
                 self.cross(down, Reason::MakeRoom);
             }
             any = true;

@@ -1,5 +1,5 @@
-//! `memos`: the full hierarchy. Hot pages that are written belong on DRAM, others on NVM; each in a part of the
-//! last-level cache for pages like it, and in the coldest of its program's banks.
+//! `memos`: the full hierarchy. Hot pages belong on DRAM, those that are written before others, and cold ones on
+//! NVM; each in a part of the last-level cache for pages like it, and in the coldest of its program's banks.
 //!
 //! ```text
 //!  a pass of samples ──▶ labels: hot, streaming, rare; write or read domain
@@ -40,8 +40,8 @@ const BALANCE_PART: usize = 8;
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "memos",
-        summary: "hot written pages go to the fastest tier, others off it; each to a bank and a part of the \
-                  cache for pages like it",
+        summary: "hot pages go to the fastest tier, written ones first, others off it; each to a bank and a \
+                  part of the cache for pages like it",
         source: "memos sections II-B to II-D, figure 4",
         figures: true,
         parameters: &[
@@ -71,6 +71,11 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "passes between marking a page and migrating it, in which the mark can change",
                 [0, 1, 1000],
             ),
+            Parameter::word(
+                "reads",
+                "whether hot pages of the read domain go to the fastest tier, after written ones, or stay off it",
+                &["up", "stay"],
+            ),
             Parameter::integer("pages", "pages", "maximum moves per pass", [1, 65_536, 100_000_000]),
             Parameter::word(
                 "cache",
@@ -97,6 +102,8 @@ struct Memos {
     wd_interval: u64,
     npass: u64,
     pages: usize,
+    /// Whether hot pages of the read domain belong on DRAM, too.
+    raises_reads: bool,
     divides_cache: bool,
     divides_banks: bool,
     uses_banks: bool,
@@ -136,6 +143,7 @@ impl Memos {
             wd_interval: values.u32("wd_interval").into(),
             npass: values.u32("npass").into(),
             pages: pages_per_epoch(machine, values),
+            raises_reads: values.word("reads") == "up",
             divides_cache: values.word("cache") == "divided",
             divides_banks: values.word("banks") == "divided",
             uses_banks: values.word("banks") != "any",
@@ -147,7 +155,8 @@ impl Memos {
     /// The direction in which a page belongs.
     fn direction(&self, seen: &Seen, label: &Label, known: &Known) -> Option<Mark> {
         let is_fast = self.groups.is_fast(seen.node);
-        let belongs_up = label.is_hot && (label.is_written || label.of == Use::Streaming);
+        let belongs_up =
+            label.is_hot && (self.raises_reads || label.is_written || label.of == Use::Streaming);
         let was_written = self.state.passes.saturating_sub(known.written) < self.wd_interval;
         match (is_fast, belongs_up) {
             (false, true) => Some(Mark::Up),

@@ -95,8 +95,10 @@ impl Run {
 
 #[test]
 fn hot_written_pages_go_to_dram_after_a_pass_in_which_their_mark_holds() {
-    let mut run =
-        Run::new("cache=whole,banks=any", &[(NVM, WRITTEN), (NVM, READ), (NVM, IDLE), (NVM, WRITTEN)]);
+    let mut run = Run::new(
+        "reads=stay,cache=whole,banks=any",
+        &[(NVM, WRITTEN), (NVM, READ), (NVM, IDLE), (NVM, WRITTEN)],
+    );
     assert_eq!(run.moved(), [], "marked");
     run.pages[3].samples = READ;
     assert_eq!(run.moved(), [(0, DRAM)], "page 3 lost its mark, 1 and 2 had none");
@@ -107,14 +109,14 @@ fn hot_written_pages_go_to_dram_after_a_pass_in_which_their_mark_holds() {
 
 #[test]
 fn without_npass_marks_act_at_once() {
-    let mut run = Run::new("npass=0,cache=whole,banks=any", &[(NVM, WRITTEN), (NVM, READ)]);
+    let mut run = Run::new("npass=0,reads=stay,cache=whole,banks=any", &[(NVM, WRITTEN), (NVM, READ)]);
     assert_eq!(run.moved(), [(0, DRAM)]);
 }
 
 #[test]
 fn pages_leave_dram_wd_interval_passes_after_they_were_written() {
     for (interval, passes) in [(2, 3), (3, 4)] {
-        let text = format!("wd_interval={interval},cache=whole,banks=any");
+        let text = format!("wd_interval={interval},reads=stay,cache=whole,banks=any");
         let mut run = Run::new(&text, &[(DRAM, WRITTEN), (DRAM, WRITTEN), (NVM, WRITTEN)]);
         run.moved();
         run.pages[0].samples = READ;
@@ -127,10 +129,12 @@ fn pages_leave_dram_wd_interval_passes_after_they_were_written() {
 #[test]
 fn write_counts_for_two_reads() {
     // Of 30 samples with an access, 10 with a write: as many weighted writes as reads.
-    let mut run =
-        Run::new("npass=0,cache=whole,banks=any", &[(NVM, (30, 10)), (NVM, (30, 9)), (NVM, (19, 19))]);
+    let mut run = Run::new(
+        "npass=0,reads=stay,cache=whole,banks=any",
+        &[(NVM, (30, 10)), (NVM, (30, 9)), (NVM, (19, 19))],
+    );
     assert_eq!(run.moved(), [(0, DRAM)], "page 2 is accessed in less than a tenth of 200 samples");
-    let mut run = Run::new("npass=0,write_weight=3,cache=whole,banks=any", &[(NVM, (30, 9))]);
+    let mut run = Run::new("npass=0,write_weight=3,reads=stay,cache=whole,banks=any", &[(NVM, (30, 9))]);
     assert_eq!(run.moved(), [(0, DRAM)]);
 }
 
@@ -255,4 +259,16 @@ fn full_dram_makes_room_by_its_least_accessed_pages() {
     run.free = [0, 100];
     let moves: Vec<_> = run.pass([0, 0]).iter().map(|(m, reason)| (m.page.0, m.to.0, *reason)).collect();
     assert_eq!(moves, [(1, NVM, Reason::MakeRoom), (3, DRAM, Reason::Hot)]);
+}
+
+#[test]
+fn hot_read_pages_follow_written_ones_and_give_way_to_them() {
+    let pages = [(DRAM, READ), (NVM, READ), (NVM, WRITTEN)];
+    let moves = |free| {
+        let mut run = Run::new("npass=0,cache=whole,banks=any", &pages);
+        run.free = free;
+        run.pass([0, 0]).iter().map(|(m, reason)| (m.page.0, m.to.0, *reason)).collect::<Vec<_>>()
+    };
+    assert_eq!(moves([9, 100]), [(2, DRAM, Reason::Hot), (1, DRAM, Reason::Hot)]);
+    assert_eq!(moves([0, 100]), [(0, NVM, Reason::MakeRoom), (2, DRAM, Reason::Hot)]);
 }
