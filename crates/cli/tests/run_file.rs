@@ -224,7 +224,7 @@ fn hostile_run_files_are_refused_in_words() {
         let mix = mix(folder.path(), text);
         let output = memtide(&["simulate", "-m", "pms", "--run", &mix]);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{:.80}: {error}", text);
+        assert_eq!(output.status.code(), Some(3), "{text:.80}: {error}");
         assert!(error.contains("mix.toml:") && !error.contains("panicked"), "{error}");
         assert!(!error.contains('\u{1b}'), "{error}");
     }

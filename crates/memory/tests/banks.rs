@@ -59,7 +59,7 @@ fn banks_add_up_to_their_node() {
 #[test]
 fn energy_by_cause_adds_up() {
     let mut node = nvm();
-    let energy = machine().nodes[1].energy.clone();
+    let energy = machine().nodes[1].energy;
     let counters = run(&mut node, (0..300).map(|n| (n * LINES, n < 100)));
     let time = Time::from_ms(2);
     let causes = counters.energy(&energy, time);

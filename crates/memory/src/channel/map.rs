@@ -108,7 +108,7 @@ impl AddressMap {
         // The map is linear over bits: lines that differ in several bits of the page lie elsewhere only if
         // those that differ in one do.
         for bit in 0..lines.trailing_zeros() {
-            let (channel, place) = self.locate(page * lines | 1 << bit);
+            let (channel, place) = self.locate(page * lines + (1 << bit));
             one_channel &= channel == first.0;
             one_bank &= place.bank == first.1.bank;
         }

@@ -74,7 +74,8 @@ impl Balance {
 
     /// Whether pages may move in a direction in this pass. Out of balance, none goes to DRAM.
     pub fn allows(&self, mark: Mark) -> bool {
-        !self.rests[mark as usize] && !(mark == Mark::Up && self.is_out_of_balance())
+        let rests = self.rests[mark as usize] || (mark == Mark::Up && self.is_out_of_balance());
+        !rests
     }
 
     /// Notes that pages move in a direction.
