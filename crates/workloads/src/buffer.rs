@@ -34,8 +34,8 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// Parses a name, a piece `NAME/KofN` with K from 1 to N, or a range `0xSTART-0xEND` of whole pages without
-    /// its end.
+    /// Parses a name, a piece `NAME/KofN` with K from 1 to N, or a range `0xSTART-0xEND` of whole pages
+    /// without its end.
     ///
     /// # Errors
     /// If it is empty, or begins as a range and is none: what is allowed.

@@ -60,8 +60,8 @@ pub struct FramesView {
     pub colours: u16,
     /// Number of banks of each node, by id, through its channels and ranks; 1 if a frame is not in one bank.
     pub banks: Vec<u16>,
-    /// Number of equal groups of consecutive banks of each node, by id, whose choice leaves a page all sets of
-    /// the last-level cache; 1 if there are none.
+    /// Number of equal groups of consecutive banks of each node, by id, whose choice leaves a page all sets
+    /// of the last-level cache; 1 if there are none.
     pub bank_groups: Vec<u16>,
     /// The frame of the first page of each region, in the order of the regions.
     pub pages: Vec<Frame>,

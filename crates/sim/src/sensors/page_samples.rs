@@ -1,7 +1,7 @@
 //! Samples of every page's accessed and dirty bits: SysMon (memos section II-B).
 //!
-//! A kernel thread walks all page tables. It counts the pages whose bits are set, clears the bits and drops the
-//! translations, so that the next access sets them again.
+//! A kernel thread walks all page tables. It counts the pages whose bits are set, clears the bits and drops
+//! the translations, so that the next access sets them again.
 
 use std::collections::BTreeMap;
 

@@ -59,8 +59,9 @@ impl<'d> Draft<'d> {
         pages.iter().fold(false, |any, &at| self.cross(at, reason) | any)
     }
 
-    /// Moves pages to DRAM, those of the write domain first, by their writes. Where it is full, pages that are
-    /// not hot make room, those accessed least first; for the write domain, hot ones of the read domain, too.
+    /// Moves pages to DRAM, those of the write domain first, by their writes. Where it is full, pages that
+    /// are not hot make room, those accessed least first; for the write domain, hot ones of the read domain,
+    /// too.
     pub fn promote(&mut self, pages: &[usize]) -> bool {
         let mut wanted = pages.to_vec();
         let order = |at: usize| (self.labels[at].is_written, self.pages[at].written, self.pages[at].accessed);

@@ -1,5 +1,6 @@
-//! `memos`: the full hierarchy. Hot pages belong on DRAM, those that are written before others, and cold ones on
-//! NVM; each in a part of the last-level cache for pages like it, and in the coldest of its program's banks.
+//! `memos`: the full hierarchy. Hot pages belong on DRAM, those that are written before others, and cold ones
+//! on NVM; each in a part of the last-level cache for pages like it, and in the coldest of its program's
+//! banks.
 //!
 //! ```text
 //!  a pass of samples ──▶ labels: hot, streaming, rare; write or read domain
@@ -73,7 +74,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             Parameter::word(
                 "reads",
-                "whether hot pages of the read domain go to the fastest tier, after written ones, or stay off it",
+                "whether hot read pages go to the fastest tier, after written ones, or stay off it",
                 &["up", "stay"],
             ),
             Parameter::integer("pages", "pages", "maximum moves per pass", [1, 65_536, 100_000_000]),

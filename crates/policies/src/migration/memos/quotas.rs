@@ -42,8 +42,8 @@ impl Quotas {
         self.colours - 2 * self.reserved()
     }
 
-    /// Adjusts the division to the demands of DRAM and NVM on a cache of `pages` pages: NVM's quota follows its
-    /// share of the demand, by one colour a pass.
+    /// Adjusts the division to the demands of DRAM and NVM on a cache of `pages` pages: NVM's quota follows
+    /// its share of the demand, by one colour a pass.
     pub fn adjust(&mut self, colours: u16, pages: u64, [fast, slow]: [Demand; 2]) {
         if colours < COLOURS_MIN {
             *self = Quotas { colours, slow: 0, is_merged: true };

@@ -15,8 +15,8 @@
 //! # Sample
 //! With `sample` = f, one in f columns is computed, and of each part of a column's work one of f nearly equal
 //! runs, the next run at the next column. That is one in f² of the work. Columns left out are those of A's
-//! diagonal. Off-diagonal elements are negative, and subtractions make them more so: the fewer, the smaller are
-//! the factors' elements and the larger the pivots, so that all stay finite.
+//! diagonal. Off-diagonal elements are negative, and subtractions make them more so: the fewer, the smaller
+//! are the factors' elements and the larger the pivots, so that all stay finite.
 
 mod mesh;
 mod structure;
