@@ -43,13 +43,16 @@ const RUN_ANYWHERE: [&str; 4] = [
 ];
 
 /// Parameters that shorten a workload of the docs: its name, and parameters to append.
-const SMALL: [(&str, &str); 6] = [
+const SMALL: [(&str, &str); 9] = [
     ("stream", "footprint_mib=4,iterations=1"),
     ("gups", "footprint_mib=4,operations=1000"),
     ("zipf", "footprint_mib=4,operations=1000"),
     ("ycsb-a", "footprint_mib=8,operations=1000"),
     ("chase", "operations=1000"),
     ("uniform", "operations=1000"),
+    ("stencil", "steps=2,window_points=1024"),
+    ("memos-hmmer", "duty=0.5"),
+    ("memos-libquantum", "duty=0.5"),
 ];
 
 /// Whether a line is part of a table or an image, which Markdown cannot wrap.
