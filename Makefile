@@ -42,7 +42,7 @@ demo: setup ## compare policies on a bundled trace of a real program
 	$(CARGO) build --profile demo --package memtide-cli
 	@sh scripts/demo target/demo/memtide
 
-repro: setup ## reproduce the papers' figures (half an hour), write docs/reproduction.md
+repro: setup ## reproduce the papers' figures (over half an hour), write docs/reproduction.md
 	$(CARGO) build --release --package memtide-cli
 	$(MEMTIDE) repro --markdown docs/reproduction.md --report target/reproduction.html
 

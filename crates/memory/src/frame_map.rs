@@ -68,7 +68,7 @@ impl FrameMap {
     /// Colour and bank of the `at`th frame of a node, which has this number in the machine.
     pub fn frame(&self, node: NodeId, at: u64, number: u64) -> Frame {
         let colour = (self.colour != 0).then(|| gather(number, self.colour));
-        Frame { colour, bank: self.nodes[node.index()].as_ref().map(|banks| banks.of_line(at * PAGE_LINES)) }
+        Frame { colour, bank: self.nodes[node.index()].as_ref().map(|banks| banks.of_page(at)) }
     }
 }
 
@@ -77,14 +77,13 @@ impl Banks {
     fn of(dram: &Dram, sets: u64) -> Option<Banks> {
         let map = AddressMap::new(dram);
         let number = u16::try_from(map.banks() * usize::from(dram.channels)).ok().filter(|&n| n > 1)?;
-        let banks = Banks { map, number, groups: groups(dram, sets).min(number) };
-        // Bits below a page choose the same banks in all frames.
-        let is_one = (0..PAGE_LINES).all(|line| banks.of_line(line) == banks.of_line(0));
-        is_one.then_some(banks)
+        // The map is linear over bits: what holds for one page holds for all.
+        map.locate_page(0)?.1?;
+        Some(Banks { map, number, groups: groups(dram, sets).min(number) })
     }
 
-    fn of_line(&self, line: u64) -> u16 {
-        let (channel, place) = self.map.locate(line);
+    fn of_page(&self, page: u64) -> u16 {
+        let (channel, place) = self.map.locate(page * PAGE_LINES);
         (channel * self.map.banks()) as u16 + place.bank
     }
 }

@@ -62,7 +62,7 @@ pub enum Step {
 pub enum Part {
     /// All.
     Whole,
-    /// So many consecutive ones of each thread's share, from its `first` on.
+    /// This many consecutive ones of each thread's share, from its `first` on.
     Sample { first: usize, lines: usize, stage: Stage },
 }
 

@@ -35,8 +35,8 @@ pub(super) fn peaks(machine: &Machine) -> Vec<f64> {
 }
 
 impl Balance {
-    /// Takes the pass's traffic. A direction in which pages moved rests if DRAM's utilisation fell since: in
-    /// the paper's words, the channel is used to its maximum.
+    /// Takes the pass's traffic. A direction in which pages moved rests if DRAM's utilisation fell since
+    /// (memos section II-C, channel allocation).
     pub fn observe(&mut self, view: &View, peaks: &[f64], is_fast: impl Fn(NodeId) -> bool) {
         self.rests = [false; 2];
         let bytes = view.nodes.iter().map(|node| {

@@ -166,7 +166,7 @@ impl Memos {
         }
     }
 
-    /// Marks the pages anew; returns those whose mark has held, by direction.
+    /// Updates the pages' marks; returns those whose mark has held, by direction.
     fn mark(&mut self, pages: &[Seen], labels: &[Label]) -> [Vec<usize>; 2] {
         self.state.known = carried_on(&self.state.known, pages, labels, self.state.passes);
         let mut due = [Vec::new(), Vec::new()];

@@ -54,7 +54,7 @@ pub struct Hpl {
     nb: usize,
     /// Distance of columns in elements: n and padding, whole lines.
     ld: usize,
-    /// One in so many parts of the work is done.
+    /// The work is done for one part in this number.
     sample: usize,
     processes: Vec<Process>,
 }
@@ -95,7 +95,7 @@ impl Algorithm for Hpl {
         parameters: &[
             params::footprint_mib(64),
             Parameter::integer("nb", "columns", "columns of a block", [8, 128, 512]),
-            Parameter::integer("sample", "", "part of the work that is done: one in so many", [1, 1, 1000]),
+            Parameter::integer("sample", "", "one part in this number is computed", [1, 1, 1000]),
             params::threads(4),
             params::PAGE,
         ],

@@ -36,8 +36,8 @@ pub(super) struct Mesh {
 }
 
 impl Mesh {
-    /// A matrix of so many nodes, with as many nonzeros per node as the original: those of the nearest nodes,
-    /// equally near ones in random order.
+    /// A matrix of this many nodes, with as many nonzeros per node as the original: those of the nearest
+    /// nodes, equally near ones in random order.
     pub fn new(kind: Kind, nodes: usize, seed: u64) -> Mesh {
         let points = points(kind, nodes);
         let unknowns = nodes * UNKNOWNS;

@@ -125,7 +125,7 @@ impl Algorithm for Sparse {
             Parameter::integer(
                 "sample",
                 "",
-                "columns, and runs of each, that are done: one in so many",
+                "one column in this number, and of each one run in this number, is computed",
                 [1, 1, 1000],
             ),
             params::threads(1),
@@ -441,7 +441,7 @@ fn pages<T: Element>(array: &Array<T>) -> usize {
     (array.len() * size_of::<T>()).div_ceil(PAGE_BYTES)
 }
 
-/// Stores to a page of an array, if it has so many; else subtracts its pages.
+/// Stores to a page of an array, if it has that page; else subtracts its pages.
 fn touch<M: Memory, T: Element>(m: &mut M, array: &Array<T>, page: &mut usize) -> bool {
     let pages = pages(array);
     if *page >= pages {

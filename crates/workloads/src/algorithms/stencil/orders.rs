@@ -61,7 +61,7 @@ pub fn time_skewed(shape: Shape, steps: usize, size: [usize; 3]) -> Result<Order
     Ok(order)
 }
 
-/// A block of a range, moved back by so many points; empty if there is nothing left of it.
+/// A block of a range, moved back by this many points; empty if there is nothing left of it.
 fn skewed(block: &Range<usize>, all: &Range<usize>, by: usize) -> Range<usize> {
     let back = |at: usize| if at == all.end { at } else { at.saturating_sub(by).max(all.start) };
     back(block.start)..back(block.end)
