@@ -294,10 +294,10 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
     if node.capacity_mib < machine.reduction() {
         let (slice, scale) = (machine.slice, machine.scale);
         let by = if slice == 1 { String::new() } else { format!("a slice of {slice} and ") };
-        let most = node.capacity_mib / u64::from(slice);
         let message = format!(
-            "is {}; {by}a scale of {scale} leaves no memory: lower `scale` to {most} or less",
-            node.capacity_mib
+            "is {}; {by}a scale of {scale}, the file's own, leave no memory: give it {} or more",
+            node.capacity_mib,
+            machine.reduction()
         );
         return refuse(format!("{at}.capacity_mib"), message);
     }

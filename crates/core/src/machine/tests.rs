@@ -103,7 +103,7 @@ fn errors_have_line_field_and_allowed_values() {
             "scale = 65\nname = \"two\"",
             "capacity_mib",
             "node[0].capacity_mib",
-            "leaves no memory",
+            "leave no memory: give it 65 or more",
         ),
         (
             "read_latency_ns = 80",
