@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A mesh's matrix is diagonally dominant: partial pivoting searches each column and finds its diagonal
-//! element, so that the factors' structure is known before.
+//! element, so that the factors' structure is known before. QR by Householder reflections is in `qr`.
 //!
 //! # Sample
 //! With `sample` = f, one in f columns is computed, and of each part of a column's work one of f nearly equal
@@ -19,6 +19,7 @@
 //! are the factors' elements and the larger the pivots, so that all stay finite.
 
 mod mesh;
+mod qr;
 mod structure;
 
 use std::ops::Range;
@@ -33,6 +34,7 @@ use crate::memory::{Loaded, Memory, Native};
 use crate::params::{self, Settings};
 use crate::workload::{Algorithm, Phase, Workload, block};
 use mesh::{CT20STIF, Kind, Mesh, ND3K};
+use qr::Reflections;
 use structure::Structure;
 
 /// Indices and values of a line.
@@ -55,6 +57,7 @@ const ROOT_INSTRUCTIONS: u64 = 26;
 enum Method {
     Lu,
     Cholesky,
+    Qr,
 }
 
 /// A matrix in compressed columns.
@@ -64,7 +67,7 @@ struct Compressed {
     values: Array<f64>,
 }
 
-/// A, its factors, and the workspace. Steps are columns of L in elimination order; rows are A's.
+/// A, its factors, and the workspace. Steps are columns of L in elimination order; rows are A's, of QR steps.
 pub struct Sparse {
     method: Method,
     sample: usize,
@@ -74,9 +77,11 @@ pub struct Sparse {
     a: Compressed,
     /// The upper triangle of A in elimination order: of Cholesky.
     c: Option<Compressed>,
+    /// L, or V of QR: the Householder vectors.
     l: Compressed,
-    /// Of LU.
+    /// U of LU, R of QR.
     u: Option<Compressed>,
+    qr: Option<Reflections>,
     /// The step at which an unknown is eliminated.
     steps: Array<u32>,
     parents: Array<u32>,
@@ -101,14 +106,14 @@ pub enum Step {
 impl Algorithm for Sparse {
     const INFO: Info = Info {
         name: "sparse",
-        summary: "sparse LU or Cholesky factorization of a mesh's matrix, by columns as CSparse's demo",
+        summary: "sparse LU, Cholesky or QR factorization of a mesh's matrix, by columns as CSparse's demo",
         stresses: "streams of indices and values, scattered accesses to a vector in the caches",
         source: "T. Davis, Direct Methods for Sparse Linear Systems; pms section 5.7",
         parameters: &[
             Parameter::word(
                 "method",
-                "factorization: left-looking LU or up-looking Cholesky",
-                &["lu", "cholesky"],
+                "factorization: left-looking LU or QR, or up-looking Cholesky",
+                &["lu", "cholesky", "qr"],
             ),
             Parameter::word(
                 "ordering",
@@ -141,7 +146,11 @@ impl Algorithm for Sparse {
         let mesh = Mesh::new(kind, settings.size("nodes"), seed);
         let wide = settings.word("ordering") == "ata";
         let order = mesh.dissection(if wide { 2 * mesh.width } else { mesh.width });
-        let method = if settings.word("method") == "lu" { Method::Lu } else { Method::Cholesky };
+        let method = match settings.word("method") {
+            "lu" => Method::Lu,
+            "qr" => Method::Qr,
+            _ => Method::Cholesky,
+        };
         Sparse::of(&mesh, order, method, settings.size("sample"), seed, space)
     }
 }
@@ -180,6 +189,28 @@ impl Compressed {
     }
 }
 
+impl Method {
+    /// The lower factor, or the Householder vectors, and the upper factor.
+    fn factors(
+        self,
+        structure: &Structure,
+        leftmost: &[u32],
+        space: &mut Space,
+    ) -> Result<(Compressed, Option<Compressed>), WorkloadError> {
+        let columns = 0..structure.lengths.len();
+        let upper = columns.map(|k| structure.row(k).len() + 1);
+        let lower = structure.lengths.iter().copied();
+        Ok(match self {
+            Method::Cholesky => (Compressed::new("L", lower, space)?, None),
+            Method::Lu => (Compressed::new("L", lower, space)?, Some(Compressed::new("U", upper, space)?)),
+            Method::Qr => {
+                let vectors = Compressed::new("V", structure.vectors(leftmost).into_iter(), space)?;
+                (vectors, Some(Compressed::new("R", upper, space)?))
+            }
+        })
+    }
+}
+
 impl Sparse {
     fn of(
         mesh: &Mesh,
@@ -192,24 +223,29 @@ impl Sparse {
         let n = mesh.unknowns();
         let mut step_of = vec![0; n];
         order.iter().enumerate().for_each(|(step, unknown)| step_of[*unknown as usize] = step as u32);
-        let below = |k: usize| -> Vec<u32> {
-            let rows = mesh.columns[order[k] as usize].iter().map(|row| step_of[*row as usize]);
-            rows.filter(|step| (*step as usize) < k).collect()
+        let steps_of = |k: usize| mesh.columns[order[k] as usize].iter().map(|row| step_of[*row as usize]);
+        let below = |k: usize| -> Vec<u32> { steps_of(k).filter(|step| (*step as usize) < k).collect() };
+        let leftmost = qr::leftmost(mesh, &order, &step_of);
+        let structure = if method == Method::Qr {
+            let first = |k: usize| steps_of(k).map(|row| leftmost[row as usize]);
+            Structure::new(n, |k| first(k).filter(|step| (*step as usize) < k).collect())
+        } else {
+            Structure::new(n, below)
         };
-        let structure = Structure::new(n, below);
         let a = Compressed::new("A", mesh.columns.iter().map(Vec::len), space)?;
-        let is_lu = method == Method::Lu;
-        let c =
-            (!is_lu).then(|| Compressed::new("P", (0..n).map(|k| below(k).len() + 1), space)).transpose()?;
-        let l = Compressed::new("L", structure.lengths.iter().copied(), space)?;
-        let u = is_lu.then(|| Compressed::new("U", (0..n).map(|k| structure.row(k).len() + 1), space));
+        let c = (method == Method::Cholesky)
+            .then(|| Compressed::new("P", (0..n).map(|k| below(k).len() + 1), space))
+            .transpose()?;
+        let (l, u) = method.factors(&structure, &leftmost, space)?;
+        let qr = (method == Method::Qr).then(|| Reflections::new(n, space)).transpose()?;
         let sparse = Sparse {
             method,
             sample,
             a,
             c,
             l,
-            u: u.transpose()?,
+            u,
+            qr,
             steps: space.array("steps", n)?,
             parents: space.array("parents", n)?,
             marks: space.array("marks", n)?,
@@ -220,33 +256,28 @@ impl Sparse {
             order,
         };
         sparse.fill(mesh, &step_of, seed);
+        match &sparse.qr {
+            Some(qr) => sparse.fill_reflections(qr, &leftmost),
+            None => sparse.fill_lower(mesh, seed),
+        }
         Ok(sparse)
     }
 
-    /// Fills A, and the factors with their structure and those of A's diagonal.
+    /// Fills A, its copy, the workspace, and U or R with its structure and A's diagonal.
     fn fill(&self, mesh: &Mesh, step_of: &[u32], seed: u64) {
         for (column, rows) in mesh.columns.iter().enumerate() {
             for (at, row) in self.a.range(column).zip(rows) {
                 self.a.set(at, *row, mesh.value(*row as usize, column, seed));
             }
         }
-        let mut ends: Vec<usize> = (0..self.order.len()).map(|k| self.l.range(k).start + 1).collect();
         for (k, unknown) in self.order.iter().enumerate() {
             self.steps.set(*unknown as usize, step_of[*unknown as usize]);
             self.parents.set(k, self.structure.parents[k].unwrap_or(u32::MAX));
-            let label = if self.method == Method::Lu { *unknown } else { k as u32 };
-            let diagonal = mesh.value(*unknown as usize, *unknown as usize, seed);
-            let of_l = if self.method == Method::Lu { 1.0 } else { libm::sqrt(diagonal) };
-            self.l.set(self.l.range(k).start, label, of_l);
             self.next.set(k, self.l.range(k).start as u32 + 1);
-            for column in self.structure.row(k) {
-                self.l.indices.set(ends[*column as usize], label);
-                ends[*column as usize] += 1;
-            }
             if let Some(u) = &self.u {
                 let row = self.structure.row(k).iter().copied().chain([k as u32]);
                 u.range(k).zip(row).for_each(|(at, row)| u.indices.set(at, row));
-                u.values.set(u.range(k).end - 1, diagonal);
+                u.values.set(u.range(k).end - 1, mesh.value(*unknown as usize, *unknown as usize, seed));
             }
             if let Some(c) = &self.c {
                 let rows =
@@ -255,6 +286,21 @@ impl Sparse {
                     .map(|(row, value)| (step_of[row as usize], value))
                     .filter(|(row, _)| *row as usize <= k);
                 c.range(k).zip(rows).for_each(|(at, (row, value))| c.set(at, row, value));
+            }
+        }
+    }
+
+    /// Fills L with its structure and that of A's diagonal.
+    fn fill_lower(&self, mesh: &Mesh, seed: u64) {
+        let mut ends: Vec<usize> = (0..self.order.len()).map(|k| self.l.range(k).start + 1).collect();
+        for (k, unknown) in self.order.iter().enumerate() {
+            let diagonal = mesh.value(*unknown as usize, *unknown as usize, seed);
+            let is_lu = self.method == Method::Lu;
+            let (label, value) = if is_lu { (*unknown, 1.0) } else { (k as u32, libm::sqrt(diagonal)) };
+            self.l.set(self.l.range(k).start, label, value);
+            for column in self.structure.row(k) {
+                self.l.indices.set(ends[*column as usize], label);
+                ends[*column as usize] += 1;
             }
         }
     }
@@ -293,21 +339,34 @@ impl Sparse {
         let run = self.run_of(entries.len(), k);
         for (number, at) in entries.enumerate() {
             if run.contains(&number) {
-                scatter_entry(m, matrix, at, &self.x);
+                self.scatter_entry(m, matrix, at);
             } else {
-                scatter_entry(&mut Native, matrix, at, &self.x);
+                self.scatter_entry(&mut Native, matrix, at);
             }
         }
         if self.method == Method::Lu {
             return 0.0;
         }
         self.walk(m, k);
+        if self.method == Method::Qr {
+            return 0.0;
+        }
         let diagonal = *m.load(&self.x, k);
         m.store(&self.x, k, 0.0);
         diagonal
     }
 
-    /// Lists the columns of a row of L from the elimination tree.
+    fn scatter_entry<M: Memory>(&self, m: &mut M, matrix: &Compressed, at: usize) {
+        let row = match &self.qr {
+            Some(qr) => self.row_of(m, qr, at),
+            None => m.load(&matrix.indices, at).map(|row| row as usize),
+        };
+        let value = *m.load(&matrix.values, at);
+        m.work(STORE_INSTRUCTIONS);
+        m.store(&self.x, row, value);
+    }
+
+    /// Lists the columns of a row of L, or of a column of R, from the elimination tree.
     fn walk<M: Memory>(&self, m: &mut M, k: usize) {
         let row = self.structure.row(k);
         for number in self.run_of(row.len(), k) {
@@ -352,6 +411,9 @@ impl Sparse {
 
     /// A column of L in the solve of a step.
     fn solve<M: Memory>(&self, m: &mut M, k: usize, column: usize, diagonal: &mut f64) {
+        if let Some(qr) = &self.qr {
+            return self.reflect(m, k, column, qr);
+        }
         let entries = self.l.range(column);
         if self.method == Method::Lu {
             let unknown = m.load(&self.l.indices, entries.start).map(|unknown| unknown as usize);
@@ -383,9 +445,10 @@ impl Sparse {
 
     /// Moves a step's results from x to the factors, and clears x.
     fn store<M: Memory>(&self, m: &mut M, k: usize, diagonal: f64) {
-        match &self.u {
-            Some(u) => self.store_lu(m, k, u),
-            None => {
+        match (&self.u, &self.qr) {
+            (Some(r), Some(qr)) => self.house(m, k, qr, r),
+            (Some(u), None) => self.store_lu(m, k, u),
+            (None, _) => {
                 m.work(ROOT_INSTRUCTIONS);
                 m.store(&self.l.values, self.l.range(k).start, libm::sqrt(diagonal));
                 self.structure.row(k).iter().for_each(|row| self.x.set(*row as usize, 0.0));
@@ -451,13 +514,6 @@ fn touch<M: Memory, T: Element>(m: &mut M, array: &Array<T>, page: &mut usize) -
     let at = *page * PAGE_BYTES / size_of::<T>();
     m.store(array, at, array.get(at));
     true
-}
-
-fn scatter_entry<M: Memory>(m: &mut M, matrix: &Compressed, at: usize, x: &Array<f64>) {
-    let row = m.load(&matrix.indices, at).map(|row| row as usize);
-    let value = *m.load(&matrix.values, at);
-    m.work(STORE_INSTRUCTIONS);
-    m.store(x, row, value);
 }
 
 /// Loads the rest of the line in which an element is; lanes before it, and beyond the array, are zeros.

@@ -35,6 +35,19 @@ impl Structure {
         Structure { starts, columns, lengths, parents }
     }
 
+    /// Lengths of the Householder vectors of a matrix of whose A'A this is the structure, given the first
+    /// column of each row: those that begin in a column, and those that its children pass on.
+    pub fn vectors(&self, leftmost: &[u32]) -> Vec<usize> {
+        let mut lengths = vec![0; leftmost.len()];
+        leftmost.iter().for_each(|column| lengths[*column as usize] += 1);
+        for (column, parent) in self.parents.iter().enumerate() {
+            if let Some(parent) = parent {
+                lengths[*parent as usize] += lengths[column] - 1;
+            }
+        }
+        lengths
+    }
+
     /// The columns in which a row of L has nonzeros, ascending; the diagonal is not among them.
     pub fn row(&self, row: usize) -> &[u32] {
         &self.columns[self.starts[row]..self.starts[row + 1]]

@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::testing::{Recorded, native, record, traced};
 
 impl Sparse {
-    /// Nonzeros of L.
+    /// Nonzeros of L or R.
     fn nonzeros(&self) -> usize {
         self.structure.lengths.iter().sum()
     }
@@ -26,6 +28,28 @@ impl Sparse {
             }
         }
         lower
+    }
+
+    /// Columns of QR's factors, dense: the Householder vectors and R.
+    fn vectors_and_r(&self) -> [Vec<Vec<f64>>; 2] {
+        let n = self.order.len();
+        let dense = |matrix: &Compressed| -> Vec<Vec<f64>> {
+            let column = |k| {
+                let mut column = vec![0.0; n];
+                matrix
+                    .range(k)
+                    .for_each(|at| column[matrix.indices.get(at) as usize] = matrix.values.get(at));
+                column
+            };
+            (0..n).map(column).collect()
+        };
+        [dense(&self.l), dense(self.u.as_ref().expect("QR has R"))]
+    }
+
+    /// Columns of A in elimination order, dense.
+    fn columns(&self) -> Vec<Vec<f64>> {
+        let n = self.order.len();
+        (0..n).map(|column| (0..n).map(|row| self.entry(row, column)).collect()).collect()
     }
 
     /// Columns of the other factor, dense: U, or the transpose of L.
@@ -112,7 +136,7 @@ fn lu_updates_each_entry_of_a_column_that_reaches_another() {
 
 #[test]
 fn sample_is_its_part_of_the_work_and_leaves_factors_finite() {
-    for method in ["lu", "cholesky"] {
+    for method in ["lu", "cholesky", "qr"] {
         let work = |sample: usize| {
             let mut program =
                 traced::<Sparse>(&format!("method={method},matrix=nd3k,nodes=120,sample={sample}"));
@@ -134,4 +158,112 @@ fn several_threads_are_refused() {
     let settings = Settings::new(&Sparse::INFO, &"threads=2".parse().expect("parameters")).expect("settings");
     let refused = Sparse::new(&settings, 1, &mut Space::new(settings.page()));
     assert!(refused.err().expect("it was made").to_string().contains("threads=1"));
+}
+
+const QR: [&str; 2] =
+    ["method=qr,ordering=ata,matrix=ct20stif,nodes=60", "method=qr,ordering=a+at,matrix=nd3k,nodes=60"];
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// x -= factor v.
+fn subtract(x: &mut [f64], v: &[f64], factor: f64) {
+    x.iter_mut().zip(v).for_each(|(x, v)| *x -= factor * v);
+}
+
+#[test]
+fn reflections_of_r_are_matrix() {
+    for params in QR {
+        let sparse = native::<Sparse>(params);
+        let [vectors, r] = sparse.vectors_and_r();
+        let betas: Vec<f64> = sparse.qr.as_ref().expect("it is QR").betas.values().collect();
+        for (v, beta) in vectors.iter().zip(&betas) {
+            let is_orthogonal = *beta == 0.0 || (beta * dot(v, v) - 2.0).abs() < 1e-9;
+            assert!(is_orthogonal, "{params}: {beta} of {}", dot(v, v));
+        }
+        for (mut product, column) in r.into_iter().zip(sparse.columns()) {
+            for (v, beta) in vectors.iter().zip(&betas).rev() {
+                let factor = beta * dot(v, &product);
+                subtract(&mut product, v, factor);
+            }
+            let errors = product.iter().zip(&column).map(|(product, entry)| (product - entry).abs());
+            assert!(errors.fold(0.0, f64::max) < 1e-9, "{params}");
+        }
+    }
+}
+
+/// Columns of the Householder vectors and of R, without use of zeros.
+fn dense_qr(columns: Vec<Vec<f64>>) -> [Vec<Vec<f64>>; 2] {
+    let (mut vectors, mut r): (Vec<Vec<f64>>, Vec<Vec<f64>>) = (Vec::new(), Vec::new());
+    for (k, mut x) in columns.into_iter().enumerate() {
+        for v in &vectors {
+            let factor = 2.0 * dot(v, &x) / dot(v, v);
+            subtract(&mut x, v, factor);
+        }
+        let norm = dot(&x[k..], &x[k..]).sqrt();
+        let mut v = vec![0.0; x.len()];
+        v[k..].copy_from_slice(&x[k..]);
+        v[k] = if dot(&v[k + 1..], &v[k + 1..]) == 0.0 { 1.0 } else { x[k] - norm };
+        x[k] = norm;
+        x[k + 1..].fill(0.0);
+        vectors.push(v);
+        r.push(x);
+    }
+    [vectors, r]
+}
+
+#[test]
+fn vectors_and_r_are_those_of_a_dense_qr_with_their_nonzeros() {
+    for params in QR {
+        let sparse = native::<Sparse>(params);
+        let (ours, dense) = (sparse.vectors_and_r(), dense_qr(sparse.columns()));
+        for (ours, dense) in ours.iter().flatten().zip(dense.iter().flatten()) {
+            let differences = ours.iter().zip(dense).map(|(ours, dense)| (ours - dense).abs());
+            assert!(differences.fold(0.0, f64::max) < 1e-9, "{params}");
+        }
+        let factors = [Some(&sparse.l), sparse.u.as_ref()].map(|factor| factor.expect("QR has both"));
+        for (factor, dense) in factors.into_iter().zip(&dense) {
+            let nonzeros = |column: &Vec<f64>| column.iter().filter(|value| **value != 0.0).count();
+            for (k, column) in dense.iter().enumerate() {
+                assert_eq!(factor.range(k).len(), nonzeros(column), "{params}, column {k}");
+            }
+        }
+        let diagonal_is_positive = dense[1].iter().enumerate().all(|(k, column)| column[k] > 0.0);
+        assert!(diagonal_is_positive, "{params}");
+    }
+}
+
+#[test]
+fn qr_marks_the_rows_of_its_vectors() {
+    let mut program = traced::<Sparse>(QR[0]);
+    let recorded = record(&mut program, true);
+    let sparse = program.workload();
+    let n = sparse.order.len();
+    assert_eq!(sparse.result(), native::<Sparse>(QR[0]).result());
+    let applied: usize = (0..n)
+        .flat_map(|k| sparse.structure.row(k))
+        .map(|column| sparse.l.range(*column as usize).len())
+        .sum();
+    let [of_r, of_v] = [sparse.nonzeros() - n, sparse.l.indices.len()];
+    let loads = 2 * applied + of_r + of_v;
+    assert_eq!(of_x(sparse, &recorded), (loads, applied + sparse.a.values.len() + of_r + of_v));
+    assert!(sparse.x.values().all(|x| x == 0.0));
+}
+
+#[test]
+fn result_of_qr_is_that_of_lu() {
+    let [qr, lu] = ["qr", "lu"].map(|method| {
+        native::<Sparse>(&format!("method={method},ordering=ata,matrix=nd3k,nodes=60")).result()
+    });
+    assert!((qr - lu).abs() < 1e-9 * lu.abs(), "{qr} {lu}");
+}
+
+#[test]
+fn sampled_accesses_of_qr_are_among_those_of_all() {
+    let addresses = |sample: usize| -> BTreeSet<u64> {
+        let mut program = traced::<Sparse>(&format!("{},sample={sample}", QR[0]));
+        record(&mut program, true).streams[0].iter().map(|access| access.address.0).collect()
+    };
+    assert!(addresses(3).is_subset(&addresses(1)));
 }
