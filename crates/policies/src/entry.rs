@@ -11,6 +11,8 @@ pub struct Info {
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// When to use it (docs/which-policy).
+    pub when: &'static str,
     /// Its source: paper and algorithm or equation, or kernel documentation.
     pub source: &'static str,
     /// Whether it uses the nodes' latencies or bandwidths, not only tiers and distances.

@@ -42,9 +42,16 @@ fn list() -> Document {
     table.rows = kinds()
         .map(|(kind, info)| vec![Cell::text(info.name), Cell::text(kind), Cell::text(info.summary)])
         .collect();
+    let mut when = Table::new("when", &[("name", "name"), ("when", "when to use it")]);
+    when.rows = kinds().map(|(_, info)| vec![Cell::text(info.name), Cell::text(info.when)]).collect();
     let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as \
         bw-local+bw-migration.";
-    Document { notes: vec![note.to_owned()], ..Document::of(table) }
+    Document {
+        tables: vec![table, when],
+        main: "policies",
+        notes: vec![note.to_owned()],
+        ..Document::default()
+    }
 }
 
 /// A part of a policy: its kind, description, and effective parameters.
@@ -81,6 +88,7 @@ fn show(name: &str) -> Result<Document, Failure> {
         ("policy", Cell::text(name)),
         ("kind", of_each(|(kind, ..)| kind, " + ")),
         ("summary", of_each(|(_, info, _)| info.summary, "; then ")),
+        ("when", of_each(|(_, info, _)| info.when, "; then ")),
         ("source", of_each(|(_, info, _)| info.source, "; ")),
     ];
     Ok(Document { about, ..Document::of(table) })

@@ -14,6 +14,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "anb",
         summary: "automatic NUMA balancing: a page goes to the node of the CPUs that access it",
+        when: "threads stay on their sockets and each uses data of its own that others touched first",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst (numa_balancing = 1), mm/mempolicy.c and \
                  kernel/sched/fair.c; bmpm section 2.2",
         figures: false,

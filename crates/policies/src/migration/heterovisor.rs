@@ -16,6 +16,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "heterovisor",
         summary: "sorts all pages by TLB misses and exchanges the hottest with the fastest tier's coldest",
+        when: "as a yardstick for hanb: it sorts all pages",
         source: "hinuma sections III-C, III-D and IV: its rival, after HeteroVisor (Gupta, Lee and Schwan, \
                  VEE 2015)",
         figures: false,

@@ -14,6 +14,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hot-threshold",
         summary: "moves pages with at least a fixed number of TLB misses to the fastest tier",
+        when: "as a yardstick for hanb: it counts TLB misses of all pages",
         source: "hinuma section II-B and figure 2: its rival, after Thermostat (Agarwal and Wenisch, ASPLOS \
                  2017)",
         figures: false,

@@ -9,6 +9,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "none",
         summary: "pages stay where they were placed",
+        when: "placement is right from the start, or moves would cost more than they bring",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst (numa_balancing = 0)",
         figures: false,
         parameters: &[],

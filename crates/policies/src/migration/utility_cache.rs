@@ -25,6 +25,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "utility-cache",
         summary: "moves no page; divides the last-level cache's ways among programs by the hits they bring",
+        when: "programs that run together use the last-level cache unequally well",
         source: "Qureshi and Patt, MICRO 2006, lookahead algorithm; memos section IV: its rival",
         figures: false,
         parameters: &[Parameter::integer(

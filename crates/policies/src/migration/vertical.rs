@@ -22,6 +22,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "vertical",
         summary: "programs that run together get parts of the last-level cache and banks of their own",
+        when: "programs that run together disturb each other in the last-level cache and the banks",
         source: "memos section II-C, figure 2, and its rival in section III-C: cache-bank vertical \
                  management (Liu et al., ISCA 2014)",
         figures: false,

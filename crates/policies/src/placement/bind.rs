@@ -10,6 +10,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "bind",
         summary: "chosen nodes only, the nearest first; when they are full, out of memory",
+        when: "the program must stay on chosen nodes and fits there: out of memory is better than \
+            slow memory",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_BIND)",
         figures: false,
         parameters: &[NODE],

@@ -9,6 +9,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "bw-interleave",
         summary: "shares of pages by the tiers' bandwidth, tiers and nodes in turn",
+        when: "a program limited by bandwidth whose threads use all data, on tiers of known bandwidth",
         source: "bmpm algorithm 1, equation 2.4, section 3.5",
         figures: true,
         parameters: &[],

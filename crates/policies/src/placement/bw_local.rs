@@ -10,6 +10,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "bw-local",
         summary: "shares of pages by the tiers' bandwidth, the thread's own tier first and the nearest node \
             in each",
+        when: "a program limited by bandwidth whose threads use mostly data of their own",
         source: "bmpm algorithm 3, equation 2.4, section 3.5",
         figures: true,
         parameters: &[],

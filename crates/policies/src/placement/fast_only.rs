@@ -10,6 +10,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "fast-only",
         summary: "the fastest tier only, nearest node first; when it is full, memory is reclaimed",
+        when: "the program fits into the fastest tier and must not use others: what does not fit is \
+            swapped",
         source: "bmpm section 5.1 (D-only); Linux, Documentation/admin-guide/mm/numa_memory_policy.rst \
             (MPOL_BIND)",
         figures: false,

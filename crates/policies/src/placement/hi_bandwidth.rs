@@ -11,6 +11,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "hi-bandwidth",
         summary: "shares of pages by the tiers' bandwidth, fastest tier first and the nearest node in each",
+        when: "a program limited by bandwidth, with one tier to fill before the next",
         source: "hinuma section III-B, equations 1 and 5",
         figures: true,
         parameters: &[THRESHOLD],

@@ -9,6 +9,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "local",
         summary: "the faulting CPU's own node, else the nearest with free memory: Linux's default",
+        when: "little is known of the program, or its memory fits into the fast nodes next to its \
+            threads",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (system default policy); bmpm \
             section 2.2",
         figures: false,

@@ -12,6 +12,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "low-latency",
         summary: "shares of pages by the inverse of the tiers' latency, nearest node first",
+        when: "a program limited by latency on tiers of similar bandwidth, some of it to be left on \
+            the slower",
         source: "hinuma section III-B, equations 1 to 4",
         figures: true,
         parameters: &[

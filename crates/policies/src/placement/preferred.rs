@@ -11,6 +11,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "preferred",
         summary: "chosen nodes first, the nearest of them first; when they are full, the nearest other node",
+        when: "the nodes to fill first are known, such as the fastest of both sockets",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_PREFERRED_MANY)",
         figures: false,
         parameters: &[NODE],

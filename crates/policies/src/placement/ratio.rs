@@ -11,6 +11,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "ratio",
         summary: "fixed shares of pages by tier, tiers and nodes in turn",
+        when: "the shares to keep are known from measurements",
         source: "hinuma section II-B (NVM-to-DRAM ratio 1:4); Linux, \
                  Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_WEIGHTED_INTERLEAVE)",
         figures: false,

@@ -24,6 +24,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "bdm",
         summary: "moves recent pages of the program whose threads evenly draw most bandwidth to the fastest \
                   tier",
+        when: "programs that run together differ in bandwidth, and the fastest tier is the one with \
+            most of it",
         source: "bdm algorithms 1 to 4",
         figures: false,
         parameters: &[

@@ -15,6 +15,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "bw-migration",
         summary: "automatic NUMA balancing that keeps the tiers' shares of pages",
+        when: "as bw-local, where threads use other data than they touched first",
         source: "bmpm algorithm 4, section 3.5",
         figures: false,
         parameters: &[

@@ -30,6 +30,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hanb",
         summary: "hot pages go to the fastest tier, N cold ones leave it for each; N follows the bandwidth",
+        when: "hot pages stay hot for many seconds, on tiers that differ in bandwidth",
         source: "hinuma sections III-C and III-D, equations 6 to 8",
         figures: false,
         parameters: &[

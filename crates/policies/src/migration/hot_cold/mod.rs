@@ -16,6 +16,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hot-cold",
         summary: "moves the most accessed regions to the fastest tier and idle ones off it",
+        when: "hot data is contiguous and some of the fastest tier is idle",
         source: "memtide's baseline; watermarks after Linux's kswapd, regions after Linux's DAMON",
         figures: false,
         parameters: &[

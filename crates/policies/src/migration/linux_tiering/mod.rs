@@ -21,6 +21,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "linux-tiering",
         summary: "Linux's memory tiering: pages accessed soon after a scan go to the fastest tier, inactive \
                   ones off it",
+        when: "as a yardstick: what a stock kernel does; it needs idle pages on the fastest tier",
         source: "Linux 6.12, numa_balancing = 2 with demotion_enabled: kernel/sched/fair.c \
                  (should_numa_migrate_memory), mm/migrate.c, mm/vmscan.c, mm/memory-tiers.c",
         figures: false,

@@ -43,6 +43,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "memos",
         summary: "hot pages go to the fastest tier, written ones first, others off it; each to a bank and a \
                   part of the cache for pages like it",
+        when: "the slow memory is written slowly, wears or takes much energy, and pages differ in \
+            writes",
         source: "memos sections II-B to II-D, figure 4",
         figures: true,
         parameters: &[

@@ -29,6 +29,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "pms",
         summary: "buffers that applications offer leave the fastest tier when it runs short of free memory, \
                   those of lower service levels first, and return",
+        when: "programs have priorities and can say which of their memory may leave",
         source: "pms sections 4.1 and 4.2, figures 4.1 and 4.2",
         figures: false,
         parameters: &[
