@@ -4,10 +4,12 @@
 mod runs;
 mod support;
 
+use memtide_core::machine::bundled;
 use memtide_core::{Access, Batch, Machine, PageSize, Then};
 use memtide_memory::probe::{Load, Pattern, probe};
 
-use runs::{assert_near, simulate};
+use memtide_sim::Job;
+use runs::{assert_near, simulate, try_jobs};
 use support::{
     MachineText, Script, after, alone, doing, follow, load, map, mixed, store, together, touch, two_sockets,
 };
@@ -169,6 +171,49 @@ fn prefetcher_that_follows_to_next_page_misses_once() {
         simulate(&machine, "local", alone([map, touched, in_order])).llc_misses - pages
     };
     assert_eq!((misses(""), misses("next_page = true\n")), (64 * 3, 3));
+}
+
+/// A chase at a stride has the distance's lines in flight and the one that it waits for. Lines that go into
+/// the first cache take no time of the shared one's.
+#[test]
+fn prefetcher_that_recognises_strides_divides_latency_by_its_lines() {
+    let step_ns = |prefetcher: &str, latency: f64| {
+        let machine = MachineText::new("")
+            .last_level(1024, 8)
+            .with(&format!("[prefetcher]\nstreams = 2\ndistance_lines = 4\nnext_page = true\n{prefetcher}"))
+            .socket("s", 8)
+            .node("n", 0, "s", 64, latency, 50_000.0)
+            .machine();
+        let pages = 512;
+        let touched = doing((0..pages).map(|page| follow((page * 64 + 32) * LINE)));
+        let in_order = doing((0..pages * 64).step_by(4).map(|line| follow(line * LINE)));
+        let map = map(0, pages * 64 * LINE, PageSize::Base);
+        let time = |batches: Vec<Batch>| simulate(&machine, "local", alone(batches)).time_ms * 1e6;
+        let before = time(vec![map.clone(), touched.clone()]);
+        (time(vec![map, touched, in_order]) - before) / (pages * 16) as f64
+    };
+    let last_level = 20.0;
+    assert_near(step_ns("stride_lines = 4\n", 200.0), 200.0 / 5.0, 0.05, "time a step");
+    assert!(step_ns("", 200.0) > 100.0, "every fourth of the next lines alone");
+    assert_near(step_ns("stride_lines = 4\n", 60.0), last_level, 0.05, "time a step");
+    assert_near(step_ns("stride_lines = 4\nfirst_cache = true\n", 60.0), 60.0 / 5.0, 0.05, "time a step");
+}
+
+/// STREAM's kernels in the shared cache of pms' machine, and in its core's time.
+#[test]
+fn elements_of_stream_take_a_cortex_a53s_cycles() {
+    for (kernel, cycles) in [("copy", 4.0), ("scale", 10.0), ("add", 11.0), ("triad", 15.0)] {
+        let mut machine = bundled::machine("pms").expect("a bundled machine").expect("a checked machine");
+        machine.caches[1].capacity_kib = 4096;
+        machine.tlbs[1].ways = 512;
+        let params = format!("kernel={kernel},code=cortex-a53,threads=1,footprint_mib=1,iterations=2");
+        let program = memtide_workloads::program("stream", &params.parse().expect("parameters"), 1);
+        let job = Job::new("stream", program.expect("a bundled workload"));
+        let report = try_jobs(&machine, "local", vec![job]).expect("a run");
+        let elements = ((1 << 20) / 24 / 1024 * 1024) as f64;
+        let element = report.time_ms * 1e6 / elements;
+        assert_near(element * machine.core.clock_mhz / 1e3, cycles, 0.03, kernel);
+    }
 }
 
 #[test]

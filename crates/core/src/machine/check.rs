@@ -39,6 +39,8 @@ pub(super) fn check(machine: &Machine) -> Checked {
     if let Some(p) = &machine.prefetcher {
         whole("prefetcher.streams", p.streams.into(), 1, 256)?;
         whole("prefetcher.distance_lines", p.distance_lines.into(), 1, 64)?;
+        whole("prefetcher.stride_lines", p.stride_lines.into(), 1, 32)?;
+        whole("prefetcher.trigger_misses", p.trigger_misses.into(), 2, 3)?;
     }
     kernel(machine)?;
     nodes(machine)?;

@@ -81,6 +81,15 @@ fn is_one(number: &u16) -> bool {
     *number == 1
 }
 
+fn three() -> u16 {
+    3
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_three(number: &u16) -> bool {
+    *number == 3
+}
+
 impl Cache {
     /// Whether an instance is shared by several CPUs here or on the real machine.
     pub fn is_shared(&self) -> bool {
@@ -117,8 +126,8 @@ pub struct Tlb {
     pub walkers: u16,
 }
 
-/// A stream prefetcher: detects ascending or descending lines within a page and prefetches into the last
-/// cache level.
+/// A stream prefetcher: detects ascending or descending lines within a page, at a fixed stride, and
+/// prefetches into the last cache level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prefetcher {
@@ -126,9 +135,18 @@ pub struct Prefetcher {
     pub streams: u16,
     /// Prefetch distance in lines, 1 to 64, within a 4 KiB page.
     pub distance_lines: u16,
+    /// Largest stride that is recognised, in lines, 1 to 32: lines at that distance are prefetched.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub stride_lines: u16,
+    /// Misses of consecutive lines that start a stream, 2 or 3; larger strides need three.
+    #[serde(default = "three", skip_serializing_if = "is_three")]
+    pub trigger_misses: u16,
     /// Ascending streams continue in the next page of the program's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub next_page: bool,
+    /// Prefetched lines go into the core's first cache as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first_cache: bool,
 }
 
 impl super::Machine {

@@ -142,6 +142,18 @@ impl Uncore {
     /// A load or store that missed the private caches of `cpu`. Returns the arrival time of its line,
     /// load-to-use from `at`; `None` if not known yet: [`Uncore::advance`] then reports `waiter`.
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
+        self.demand_within(cpu, line, at, waiter, Time::NEVER)
+    }
+
+    /// As [`Uncore::demand`], for a line that the prefetcher brings into the first cache as well: once it is
+    /// there, the core does not wait for it.
+    pub fn demand_prefetched(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
+        self.demand_within(cpu, line, at, waiter, Time::ZERO)
+    }
+
+    /// As [`Uncore::demand`]; a hit takes no longer than `most`.
+    #[inline]
+    fn demand_within(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter, most: Time) -> Option<Time> {
         self.counts.accesses += 1;
         if let Some(ideal) = &mut self.ideal {
             ideal.count_read(cpu, line);
@@ -151,7 +163,7 @@ impl Uncore {
         }
         let domain = self.domain(cpu);
         if let Some(latency) = self.look_up(0, cpu, line, at) {
-            let there = at + latency;
+            let there = at + latency.min(most);
             return match self.in_flight.find(domain, line) {
                 Some(entry) if entry.arrival == Time::NEVER => {
                     self.requests.wait(entry.request, waiter, there);

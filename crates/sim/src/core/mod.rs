@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub resume: Time,
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
+    /// Whether prefetched lines go into the first cache.
+    fills_first: bool,
     write_stream: WriteStream,
     combining: WriteCombining<End>,
     walkers: PageWalkers,
@@ -75,6 +77,7 @@ impl Core {
             resume: Time::NEVER,
             private: PrivateCaches::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
+            fills_first: machine.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.first_cache),
             write_stream: WriteStream::new(machine.core.write_streaming_lines),
             combining: WriteCombining::new(machine.core.outstanding_misses),
             walkers: PageWalkers::new(machine),
@@ -162,7 +165,12 @@ impl Core {
             }
             return Some(line);
         }
-        if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
+        let fetched = self.fills_first && self.prefetcher.as_ref().is_some_and(|p| p.has_fetched(line));
+        let end = match fetched {
+            true => uncore.demand_prefetched(self.cpu, line, time, waiter),
+            false => uncore.demand(self.cpu, line, time, waiter),
+        };
+        if let Some(end) = end {
             self.window.resolve(slot, end);
         }
         let Some(prefetcher) = &mut self.prefetcher else { return Some(line) };

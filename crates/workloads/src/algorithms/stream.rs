@@ -14,19 +14,66 @@ use crate::workload::{Algorithm, Phase, Workload};
 
 /// Elements of a vector register (AVX2).
 const LANES: usize = 4;
-type Vector = [f64; LANES];
 /// Elements per item.
 const BLOCK: usize = 1024;
-/// Loop overhead per vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to its accesses
-/// and these, with the arithmetic folded into a load (triad, add), except for scale.
+/// Loop overhead: add, compare, branch.
 const LOOP_INSTRUCTIONS: u64 = 3;
 const SCALAR: f64 = 3.0;
+
+/// How the kernels are compiled.
+#[derive(Clone, Copy, PartialEq)]
+enum Code {
+    /// gcc -O3 -mavx2 -mfma: a vector's accesses and the loop's instructions, with the arithmetic folded into
+    /// a load (triad, add), except for scale.
+    Vector,
+    /// gcc -O2: an element's accesses, its arithmetic (triad's is fused) and the loop's instructions.
+    Scalar,
+    /// The same in the cycles of a Cortex-A53, which issues two instructions a cycle, in order, and waits for
+    /// the results of each:
+    ///
+    /// ```text
+    /// cycle    0    1    2    3    4    5 ..  9    10   11  ..  14   15
+    /// copy     ldr            str  next
+    /// scale    ldr            fmul            str  next
+    /// add      ldr  ldr            fadd            str  next
+    /// triad    ldr  ldr            fmadd                        str  next
+    /// ```
+    ///
+    /// The loop's instructions are issued beside these. A cycle is an instruction here. A load that misses
+    /// waits for its line and then for the latency of a hit, too.
+    CortexA53,
+}
+
+/// Latencies of a Cortex-A53 in cycles, from LLVM's AArch64SchedA53.td: a load whose result is forwarded; add
+/// or multiply; fused multiply-add.
+const A53_LOAD: u64 = 3;
+const A53_ARITHMETIC: u64 = 6;
+const A53_FUSED: u64 = 10;
+
+impl Code {
+    /// Instructions between an element's loads and its store, and after it.
+    #[inline(always)]
+    fn instructions(self, step: Step) -> [u64; 2] {
+        let wait = match step {
+            Step::Init => return [0, LOOP_INSTRUCTIONS],
+            Step::Copy => 0,
+            Step::Scale | Step::Add => A53_ARITHMETIC,
+            Step::Triad => A53_FUSED,
+        };
+        match self {
+            Code::Vector => [u64::from(step == Step::Scale), LOOP_INSTRUCTIONS],
+            Code::Scalar => [u64::from(step != Step::Copy), LOOP_INSTRUCTIONS],
+            Code::CortexA53 => [A53_LOAD - 1 + wait, 0],
+        }
+    }
+}
 
 /// Three arrays and the kernel.
 pub struct Stream {
     threads: usize,
     iterations: usize,
     kernels: Vec<Step>,
+    code: Code,
     /// Whether the kernels' stores, but not those of initialisation, go past the caches.
     past: bool,
     a: Array<f64>,
@@ -63,6 +110,11 @@ impl Algorithm for Stream {
                 &["ordinary", "non-temporal"],
             ),
             Parameter::word(
+                "code",
+                "four elements at a time; one; one in a Cortex-A53's cycles, an instruction each",
+                &["vector", "scalar", "cortex-a53"],
+            ),
+            Parameter::word(
                 "columns",
                 "columns of the arrays to compute on; arrays a_rest, b_rest and c_rest are the others",
                 &["all", "half"],
@@ -75,6 +127,11 @@ impl Algorithm for Stream {
     };
 
     fn new(settings: &Settings, _seed: u64, space: &mut Space) -> Result<Stream, WorkloadError> {
+        let code = match settings.word("code") {
+            "scalar" => Code::Scalar,
+            "cortex-a53" => Code::CortexA53,
+            _ => Code::Vector,
+        };
         let rest: &[&str] =
             if settings.word("columns") == "half" { &["a_rest", "b_rest", "c_rest"] } else { &[] };
         let len = settings.footprint_bytes() / ((3 + rest.len()) * 8) / BLOCK * BLOCK;
@@ -88,6 +145,7 @@ impl Algorithm for Stream {
                 "triad" => vec![Step::Triad],
                 _ => vec![Step::Copy, Step::Scale, Step::Add, Step::Triad],
             },
+            code,
             past: settings.word("stores") == "non-temporal",
             a: space.array("a", len)?,
             b: space.array("b", len)?,
@@ -122,9 +180,11 @@ impl Workload for Stream {
     fn local(&self, _thread: usize) {}
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, _local: &mut ()) {
-        match self.past && step != Step::Init {
-            true => self.kernel(m, step, item, M::store_lanes_past::<LANES>),
-            false => self.kernel(m, step, item, M::store_lanes::<f64, LANES>),
+        match (self.code == Code::Vector, self.past && step != Step::Init) {
+            (true, true) => self.kernel(m, step, item, M::store_lanes_past::<LANES>),
+            (true, false) => self.kernel(m, step, item, M::store_lanes::<f64, LANES>),
+            (false, true) => self.kernel(m, step, item, M::store_lanes_past::<1>),
+            (false, false) => self.kernel(m, step, item, M::store_lanes::<f64, 1>),
         }
     }
 
@@ -141,45 +201,49 @@ impl Workload for Stream {
 }
 
 impl Stream {
-    /// Runs an item, with one of the two kinds of stores.
+    /// Runs an item in steps of `N` elements, with one of the two kinds of stores.
     #[inline(always)]
-    fn kernel<M: Memory>(
+    fn kernel<M: Memory, const N: usize>(
         &self,
         m: &mut M,
         step: Step,
         item: usize,
-        store: impl Fn(&mut M, &Array<f64>, usize, Vector),
+        store: impl Fn(&mut M, &Array<f64>, usize, [f64; N]),
     ) {
         let Stream { a, b, c, .. } = self;
-        for i in (item * BLOCK..(item + 1) * BLOCK).step_by(LANES) {
+        let [before, after] = self.code.instructions(step);
+        for i in (item * BLOCK..(item + 1) * BLOCK).step_by(N) {
             match step {
                 Step::Init => {
-                    store(m, a, i, [1.0; LANES]);
-                    store(m, b, i, [2.0; LANES]);
-                    store(m, c, i, [0.0; LANES]);
-                    self.rest.iter().for_each(|array| store(m, array, i, [0.0; LANES]));
+                    store(m, a, i, [1.0; N]);
+                    store(m, b, i, [2.0; N]);
+                    store(m, c, i, [0.0; N]);
+                    self.rest.iter().for_each(|array| store(m, array, i, [0.0; N]));
                 }
                 Step::Copy => {
-                    let x: Vector = *m.load_lanes(a, i);
+                    let x: [f64; N] = *m.load_lanes(a, i);
+                    m.work(before);
                     store(m, c, i, x);
                 }
                 Step::Scale => {
-                    let x: Vector = *m.load_lanes(c, i);
-                    m.work(1);
+                    let x: [f64; N] = *m.load_lanes(c, i);
+                    m.work(before);
                     store(m, b, i, x.map(|x| SCALAR * x));
                 }
                 Step::Add => {
-                    let x: Vector = *m.load_lanes(a, i);
-                    let y: Vector = *m.load_lanes(b, i);
+                    let x: [f64; N] = *m.load_lanes(a, i);
+                    let y: [f64; N] = *m.load_lanes(b, i);
+                    m.work(before);
                     store(m, c, i, from_fn(|lane| x[lane] + y[lane]));
                 }
                 Step::Triad => {
-                    let y: Vector = *m.load_lanes(c, i);
-                    let x: Vector = *m.load_lanes(b, i);
+                    let y: [f64; N] = *m.load_lanes(c, i);
+                    let x: [f64; N] = *m.load_lanes(b, i);
+                    m.work(before);
                     store(m, a, i, from_fn(|lane| x[lane] + SCALAR * y[lane]));
                 }
             }
-            m.work(LOOP_INSTRUCTIONS);
+            m.work(after);
         }
     }
 }
@@ -228,6 +292,26 @@ mod tests {
         assert_eq!(triad.iter().filter(|access| access.write).count(), vectors);
         assert_eq!(recorded.instructions(), (6 + 6) * vectors as u64);
         assert!(triad.iter().all(|access| access.producer == 0 && access.size == 32));
+    }
+
+    fn loads_and_stores(kernel: &str) -> usize {
+        if matches!(kernel, "copy" | "scale") { 2 } else { 3 }
+    }
+
+    #[test]
+    fn scalar_code_has_an_access_per_element_and_the_instructions_of_its_core() {
+        let kernels = ["copy", "scale", "add", "triad"];
+        for (code, expected) in [("scalar", [5, 6, 7, 7]), ("cortex-a53", [4, 10, 11, 15])] {
+            for (kernel, instructions) in kernels.into_iter().zip(expected) {
+                let params = format!("footprint_mib=1,iterations=1,threads=1,code={code},kernel={kernel}");
+                let (program, recorded) = check::<Stream>(&params);
+                let elements = program.workload().a.len();
+                let accesses = &recorded.streams[0][3 * elements..];
+                assert_eq!(accesses.len(), elements * loads_and_stores(kernel), "{params}");
+                assert!(accesses.iter().all(|access| access.size == 8));
+                assert_eq!(recorded.instructions(), (6 + instructions) * elements as u64, "{params}");
+            }
+        }
     }
 
     #[test]
