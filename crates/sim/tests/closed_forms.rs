@@ -210,7 +210,7 @@ fn elements_of_stream_take_a_cortex_a53s_cycles() {
         let program = memtide_workloads::program("stream", &params.parse().expect("parameters"), 1);
         let job = Job::new("stream", program.expect("a bundled workload"));
         let report = try_jobs(&machine, "local", vec![job]).expect("a run");
-        let elements = ((1 << 20) / 24 / 1024 * 1024) as f64;
+        let elements = f64::from((1 << 20) / 24 / 1024 * 1024);
         let element = report.time_ms * 1e6 / elements;
         assert_near(element * machine.core.clock_mhz / 1e3, cycles, 0.03, kernel);
     }
