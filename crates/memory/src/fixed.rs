@@ -127,8 +127,9 @@ impl Load {
 impl MemoryNode for FixedNode {
     #[inline]
     fn push(&mut self, at: Time, request: Request) {
-        let before = self.waiting.iter().rposition(|&(other, _)| other <= at);
-        self.waiting.insert(before.map_or(0, |i| i + 1), (at, request));
+        // Copies of pages are queued ahead of their times, thousands of them, and demand requests go before them.
+        let place = self.waiting.partition_point(|&(other, _)| other <= at);
+        self.waiting.insert(place, (at, request));
     }
 
     fn next_event(&self) -> Time {
