@@ -127,7 +127,7 @@ impl Load {
 impl MemoryNode for FixedNode {
     #[inline]
     fn push(&mut self, at: Time, request: Request) {
-        // Copies of pages are queued ahead of their times, thousands of them, and demand requests go before them.
+        // Copies of pages are queued ahead of their times, by thousands, and demand requests go before them.
         let place = self.waiting.partition_point(|&(other, _)| other <= at);
         self.waiting.insert(place, (at, request));
     }
