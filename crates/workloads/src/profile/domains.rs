@@ -12,7 +12,7 @@ const CORRECTION: f64 = 0.1;
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Domains {
-    /// Pages in the write domain; the others are in the read domain.
+    /// Accessed pages in the write domain; the others are in the read domain.
     pub write_footprint_share: f64,
     /// Hot pages in the write domain.
     pub hot_write_share: f64,
@@ -32,6 +32,14 @@ impl Domains {
     }
 }
 
+/// How often a page is accessed, in any stage of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heat {
+    Idle,
+    Cold,
+    Hot,
+}
+
 /// The domain of each page, the same for the whole run.
 pub(super) struct PageDomains {
     written: Vec<bool>,
@@ -40,24 +48,28 @@ pub(super) struct PageDomains {
 }
 
 impl PageDomains {
-    /// Of pages of which these are hot. Domains are spread over the hot pages and over the others, evenly but
-    /// without a period: pages of one node or bank often are at equal distances.
-    pub(super) fn new(domains: &Domains, hot: &[bool]) -> PageDomains {
-        let number = hot.iter().filter(|&&hot| hot).count() as f64;
-        let cold = hot.len() as f64 - number;
-        let all = domains.write_footprint_share * hot.len() as f64;
-        let cold_share = ((all - domains.hot_write_share * number) / cold.max(1.0)).clamp(0.0, 1.0);
+    /// Domains are spread over the hot pages and over the cold ones, evenly but without a period: pages of one
+    /// node or bank often are at equal distances. Idle pages are in the read domain.
+    pub(super) fn new(domains: &Domains, heat: &[Heat]) -> PageDomains {
+        let [cold, hot] =
+            [Heat::Cold, Heat::Hot].map(|of| heat.iter().filter(|&&heat| heat == of).count() as f64);
+        let all = domains.write_footprint_share * (cold + hot);
+        let cold_share = ((all - domains.hot_write_share * hot) / cold.max(1.0)).clamp(0.0, 1.0);
         let shares = [cold_share, domains.hot_write_share];
         // Pages by which the write domain is below its share so far.
         let mut short = [0.0; 2];
-        let domain = |(page, &hot): (usize, &bool)| {
-            let (share, short) = (shares[usize::from(hot)], &mut short[usize::from(hot)]);
+        let domain = |(page, &heat): (usize, &Heat)| {
+            if heat == Heat::Idle {
+                return false;
+            }
+            let of = usize::from(heat == Heat::Hot);
+            let (share, short) = (shares[of], &mut short[of]);
             let written = unit(hash(page as u64)) < share + CORRECTION * *short;
             *short += share - f64::from(u8::from(written));
             written
         };
         PageDomains {
-            written: hot.iter().enumerate().map(domain).collect(),
+            written: heat.iter().enumerate().map(domain).collect(),
             stores: [domains.read_domain_stores, domains.write_domain_stores].map(super::share_65536),
         }
     }
@@ -80,30 +92,32 @@ mod tests {
         read_domain_stores: 0.1,
     };
 
-    /// Every `stride`th of the pages is hot.
-    fn hot(pages: usize, stride: usize) -> Vec<bool> {
-        (0..pages).map(|page| page % stride == 0).collect()
+    /// Every `stride`th of the pages is hot, the others are cold.
+    fn heat(pages: usize, stride: usize) -> Vec<Heat> {
+        (0..pages).map(|page| if page % stride == 0 { Heat::Hot } else { Heat::Cold }).collect()
     }
 
     #[test]
     fn shares_of_write_domain_pages_are_as_asked() {
-        let hot = hot(10_000, 10);
-        let pages = PageDomains::new(&DOMAINS, &hot);
-        let share = |of_hot: &dyn Fn(bool) -> bool| {
-            let chosen = pages.written.iter().zip(&hot).filter(|(_, hot)| of_hot(**hot));
+        // Idle pages, a fifth, do not count.
+        let heat = [heat(10_000, 10), vec![Heat::Idle; 2500]].concat();
+        let pages = PageDomains::new(&DOMAINS, &heat);
+        let share = |counts: &dyn Fn(Heat) -> bool| {
+            let chosen = pages.written.iter().zip(&heat).filter(|(_, heat)| counts(**heat));
             let (written, all) =
                 chosen.fold((0.0, 0.0), |(w, n), (&written, _)| (w + f64::from(written), n + 1.0));
             written / all
         };
-        assert!((share(&|_| true) - 0.3).abs() < 0.002);
-        assert!((share(&|hot| hot) - 0.8).abs() < 0.002);
+        assert!((share(&|heat| heat != Heat::Idle) - 0.3).abs() < 0.002);
+        assert!((share(&|heat| heat == Heat::Hot) - 0.8).abs() < 0.002);
+        assert_eq!(share(&|heat| heat == Heat::Idle), 0.0);
     }
 
     #[test]
     fn domains_are_spread_over_nodes_and_banks() {
         // Interleaving places pages on two nodes in turn, and each node's frames on eight banks.
         for stride in [4, 5, 8, 10, 13, 16] {
-            let pages = PageDomains::new(&DOMAINS, &hot(160_000, stride));
+            let pages = PageDomains::new(&DOMAINS, &heat(160_000, stride));
             for turn in 0..16 {
                 let written = pages.written.iter().skip(turn).step_by(16).filter(|&&written| written);
                 let share = written.count() as f64 / 1e4;

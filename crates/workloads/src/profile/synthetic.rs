@@ -2,7 +2,7 @@
 
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
-use super::domains::PageDomains;
+use super::domains::{Heat, PageDomains};
 use super::{Profile, Stage, share_65536};
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
@@ -152,7 +152,7 @@ impl Synthetic {
             ]),
             domains: locality
                 .domains
-                .map(|domains| PageDomains::new(&domains, &hot_pages(&stages, pages as usize))),
+                .map(|domains| PageDomains::new(&domains, &heat(&stages, pages as usize))),
             stages,
             rounds,
             touched_in_turn: locality.touched_in_turn,
@@ -223,13 +223,15 @@ fn weights(evenness: f64, threads: usize) -> [f64; 2] {
     [first, (threads - first) / (threads - 1.0).max(1.0)]
 }
 
-/// Whether each page is hot in some stage.
-fn hot_pages(stages: &[Burst], pages: usize) -> Vec<bool> {
-    let mut hot = vec![false; pages];
+/// Of each page the most in any stage.
+fn heat(stages: &[Burst], pages: usize) -> Vec<Heat> {
+    let mut heat = vec![Heat::Idle; pages];
     for stage in stages {
-        (0..stage.hot).for_each(|rank| hot[stage.hot_page(rank) as usize] = true);
+        let window = &mut heat[stage.first_page as usize..][..stage.pages as usize];
+        window.iter_mut().filter(|heat| **heat == Heat::Idle).for_each(|heat| *heat = Heat::Cold);
+        (0..stage.hot).for_each(|rank| heat[stage.hot_page(rank) as usize] = Heat::Hot);
     }
-    hot
+    heat
 }
 
 /// Probabilities that an access is sequential, dependent, a store, or to a hot page, in 65536ths.
@@ -429,8 +431,9 @@ mod tests {
             let middle = f64::midpoint(domains.write_domain_stores, domains.read_domain_stores);
             let written =
                 |[loads, stores]: &[u32; 2]| f64::from(*stores) > middle * f64::from(loads + stores);
-            let (written, read): (Vec<_>, Vec<_>) = counts.iter().partition(|&counts| written(counts));
-            let share = written.len() as f64 / 1024.0;
+            let accessed = counts.iter().filter(|[loads, stores]| loads + stores > 0);
+            let (written, read): (Vec<_>, Vec<_>) = accessed.partition(|&counts| written(counts));
+            let share = written.len() as f64 / (written.len() + read.len()) as f64;
             let expected = domains.write_footprint_share;
             assert!((share - expected).abs() < 0.02, "{}: {share} for {expected}", profile.name);
             let stores = |pages: &[[u32; 2]]| {
