@@ -48,8 +48,8 @@ pub(super) struct PageDomains {
 }
 
 impl PageDomains {
-    /// Domains are spread over the hot pages and over the cold ones, evenly but without a period: pages of one
-    /// node or bank often are at equal distances. Idle pages are in the read domain.
+    /// Domains are spread over the hot pages and over the cold ones, evenly but without a period: pages of
+    /// one node or bank often are at equal distances. Idle pages are in the read domain.
     pub(super) fn new(domains: &Domains, heat: &[Heat]) -> PageDomains {
         let [cold, hot] =
             [Heat::Cold, Heat::Hot].map(|of| heat.iter().filter(|&&heat| heat == of).count() as f64);
