@@ -104,6 +104,16 @@ fn every_command_and_option_has_help() {
 }
 
 #[test]
+fn every_policy_says_when_to_use_it_and_what_was_measured() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies");
+    for info in memtide_policies::placements().chain(memtide_policies::migrations()) {
+        assert!(info.when.len() > 20 && info.when != info.summary, "{}", info.name);
+        let page = fs::read_to_string(pages.join(format!("{}.md", info.name))).expect("a policy's page");
+        assert!(page.contains("\n**Measured.** "), "{}.md", info.name);
+    }
+}
+
+#[test]
 fn commands_in_docs_parse() {
     let examples: Vec<docs::Example> = docs::pages().iter().flat_map(|page| docs::examples(page)).collect();
     assert!(examples.len() > 80, "{} commands", examples.len());

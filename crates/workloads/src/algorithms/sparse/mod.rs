@@ -392,8 +392,13 @@ impl Sparse {
         }
     }
 
-    /// Subtracts a multiple of a column of L, as far as `end`, from x.
-    fn subtract<M: Memory>(&self, m: &mut M, entries: Range<usize>, factor: f64) {
+    /// Loads entries of a column of L by lines; passes each one's place in x, and its value.
+    fn entries<M: Memory>(
+        &self,
+        m: &mut M,
+        entries: Range<usize>,
+        mut each: impl FnMut(&mut M, Loaded<usize>, f64),
+    ) {
         let mut line = Loaded::from([0; INDICES]);
         let mut values = [0.0; VALUES];
         let first = entries.start;
@@ -402,11 +407,17 @@ impl Sparse {
             if at % VALUES == 0 || at == first {
                 values = *load_line::<_, _, VALUES>(m, &self.l.values, at);
             }
-            let row = line.map(|line| line[at % INDICES] as usize);
+            each(m, line.map(|line| line[at % INDICES] as usize), values[at % VALUES]);
+        }
+    }
+
+    /// Subtracts a multiple of entries of L from x.
+    fn subtract<M: Memory>(&self, m: &mut M, entries: Range<usize>, factor: f64) {
+        self.entries(m, entries, |m, row, value| {
             let x = *m.load(&self.x, row);
             m.work(SOLVE_INSTRUCTIONS);
-            m.store(&self.x, row, x - values[at % VALUES] * factor);
-        }
+            m.store(&self.x, row, x - value * factor);
+        });
     }
 
     /// A column of L in the solve of a step.

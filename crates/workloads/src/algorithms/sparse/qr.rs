@@ -94,19 +94,11 @@ impl Sparse {
 
     /// The product of a column of V with x.
     fn dot<M: Memory>(&self, m: &mut M, entries: Range<usize>) -> f64 {
-        let mut line = Loaded::from([0; INDICES]);
-        let mut values = [0.0; VALUES];
         let mut sum = 0.0;
-        let first = entries.start;
-        for at in entries {
-            index_line(m, &self.l, at, first, &mut line);
-            if at % VALUES == 0 || at == first {
-                values = *load_line::<_, _, VALUES>(m, &self.l.values, at);
-            }
-            let row = line.map(|line| line[at % INDICES] as usize);
-            sum += values[at % VALUES] * *m.load(&self.x, row);
+        self.entries(m, entries, |m, row, value| {
+            sum += value * *m.load(&self.x, row);
             m.work(SOLVE_INSTRUCTIONS);
-        }
+        });
         sum
     }
 
