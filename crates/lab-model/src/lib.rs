@@ -7,7 +7,7 @@
 //! Modelled: private and shared caches, write streaming, write-combining buffers, TLB, stream prefetcher,
 //! overlap of independent misses within the reorder buffer, miss registers, dependent loads (as far as the
 //! caller knows them), links, nodes. Not modelled: instruction fetch, memory traffic of page walks, the
-//! latency of dependent hits in the first cache.
+//! latency of dependent hits in the first cache, prefetching past a page's end.
 
 mod buckets;
 mod node;
@@ -54,6 +54,8 @@ struct Cpu {
     window: Window,
     reach: Reach,
     prefetcher: Option<Prefetcher>,
+    /// Whether prefetched lines go into the first cache.
+    fills_first: bool,
     walker: Walker,
     combining: WriteCombining<()>,
     spilled: Vec<u64>,
@@ -131,6 +133,7 @@ impl Curve {
             window: Window::new(&machine.core),
             reach: Reach::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
+            fills_first: machine.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.first_cache),
             walker: Walker::default(),
             combining: WriteCombining::new(machine.core.outstanding_misses),
             spilled: Vec::new(),
@@ -337,7 +340,11 @@ impl Cpu {
         let (register, free) = self.window.register();
         let at = begin.max(free);
         let alone = self.window.latest_line() <= at;
-        let end = shared.demand(cpu, line, at, alone);
+        let fetched = self.fills_first && self.prefetcher.as_ref().is_some_and(|p| p.has_fetched(line));
+        let end = match fetched {
+            true => shared.demand_prefetched(cpu, line, at, alone),
+            false => shared.demand(cpu, line, at, alone),
+        };
         self.window.hold(register, end);
         self.window.opened(end);
         let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));

@@ -79,7 +79,20 @@ impl Shared {
     /// outstanding line.
     #[inline]
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool) -> Time {
-        if let Some(there) = self.look_up(cpu, line, at) {
+        self.demand_within(cpu, line, at, alone, Time::NEVER)
+    }
+
+    /// As [`Shared::demand`], for a line that the prefetcher brings into the first cache as well: once it is
+    /// there, the CPU does not wait for it.
+    #[inline]
+    pub fn demand_prefetched(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool) -> Time {
+        self.demand_within(cpu, line, at, alone, Time::ZERO)
+    }
+
+    /// As [`Shared::demand`]; a hit takes no longer than `most`.
+    #[inline]
+    fn demand_within(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool, most: Time) -> Time {
+        if let Some(there) = self.look_up(cpu, line, at, most) {
             return there;
         }
         self.fill(self.levels.len(), cpu, line, at);
@@ -115,12 +128,12 @@ impl Shared {
         self.write_back(0, cpu, line, at);
     }
 
-    fn look_up(&mut self, cpu: CpuId, line: u64, at: Time) -> Option<Time> {
+    fn look_up(&mut self, cpu: CpuId, line: u64, at: Time, most: Time) -> Option<Time> {
         let hit = self.levels.iter_mut().position(|level| {
             level.instances[cpu.index() / usize::from(level.shared_by)].touch(line, false)
         })?;
         self.fill(hit, cpu, line, at);
-        let there = at + self.levels[hit].latency;
+        let there = at + self.levels[hit].latency.min(most);
         let (held, arrival) = self.arrivals[line as usize % ARRIVALS];
         Some(if held == line { there.max(arrival) } else { there })
     }

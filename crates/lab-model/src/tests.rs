@@ -152,6 +152,24 @@ fn chase_takes_configured_latency_including_links() {
 }
 
 #[test]
+fn dependent_loads_of_a_stream_wait_for_l2_unless_prefetched_into_first_cache() {
+    const PAGES: u64 = 20;
+    for (first_cache, hit_ns) in [(false, 20.0), (true, 0.0)] {
+        let prefetcher =
+            format!("[prefetcher]\nstreams = 1\ndistance_lines = 16\nfirst_cache = {first_cache}\n");
+        let mut run = Run { curve: curve(&format!("{MACHINE}{prefetcher}"), 1), instruction: 0, stores: 0 };
+        let mut ready = Time::ZERO;
+        for line in 0..PAGES * 64 {
+            ready = run.access(line * LINE_BYTES, false, ready);
+        }
+        let page_ns = run.end().as_ns() / PAGES as f64;
+        // Three misses begin a page's stream; the node needs 10 ns for each line prefetched.
+        let expected = f64::max(3.0 * 80.0 + 61.0 * hit_ns, 61.0 * 10.0);
+        assert!((page_ns / expected - 1.0).abs() < 0.02, "{first_cache}: {page_ns} ns, not {expected}");
+    }
+}
+
+#[test]
 fn independent_misses_overlap_up_to_registers_and_bandwidth() {
     for (node, line_ns) in [(0, 10.0), (1, 40.0)] {
         let mut run = Run::new();
