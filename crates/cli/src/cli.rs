@@ -8,6 +8,7 @@ use crate::commands::Command;
 use crate::failure::{
     ALL_EXIT_CODES, DAEMON_EXIT_CODES, DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES,
 };
+use crate::runs::for_traces;
 
 /// Simulate, rehearse and deploy memory page placement and migration
 #[derive(Debug, Parser)]
@@ -38,7 +39,7 @@ fn refused(error: clap::Error) -> Failure {
         && argument.contains("--trace")
         && let Some(option) = ["--skip", "--limit"].into_iter().find(|option| given(option))
     {
-        return Failure::Usage(format!("{option} is for traces; give one by --trace FILE, or leave it out"));
+        return Failure::Usage(for_traces(option));
     }
     if error.kind() == ErrorKind::ValueValidation
         && let Some(expected) = integers_of(&argument, std::env::args())

@@ -121,6 +121,27 @@ fn only_sent_buffers_leave() {
 }
 
 #[test]
+fn pages_leave_no_faster_than_the_link_carries_them() {
+    let text = MachineText::new("").last_level(64, 2).socket("s", 2);
+    let text = text.node("local", 0, "s", 16, 90.0, 20_000.0).node("far", 1, "", 16, 90.0, 20_000.0);
+    let machine = text.link("s", "far", 100.0, 50.0).machine();
+    let touched = doing((0..2 * BUFFER).map(|page| store(page * PAGE_BYTES)));
+    // Reads of the buffer that stays, which end long before the link has carried the other one, in 8.2 ms.
+    let reads = doing((0..30_000).map(|n| follow(n % BUFFER * PAGE_BYTES)));
+    let start =
+        [map(0, 2 * BUFFER * PAGE_BYTES, PageSize::Base), touched, says(REGISTER), says(send(SECOND))];
+    let report = simulate(&machine, ALL_LEAVES, alone(start.into_iter().chain([reads])));
+    let link = &report.links[0];
+    assert!((0.3..=1.01).contains(&link.forward_share), "{link:?}");
+    let carried = report.time_ms * link.forward_mbps * 1e3 / PAGE_BYTES as f64;
+    assert!(
+        moved(&report)[0] as f64 <= carried + 1.0 && moved(&report)[0] > 5,
+        "{carried}: {:?}",
+        moved(&report)
+    );
+}
+
+#[test]
 fn locked_buffer_comes_home() {
     let messages = [REGISTER, send(FIRST), send(SECOND)];
     let report = simulate(&machine(), ALL_LEAVES, program(&messages, &[MessageKind::Lock { start: FIRST }]));

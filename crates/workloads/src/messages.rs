@@ -50,7 +50,7 @@ impl Messages {
     /// Takes them out of a workload's parameters; `None` if there are none.
     ///
     /// # Errors
-    /// If a value is not allowed, or nothing is sent.
+    /// If a value is not allowed.
     pub fn take(params: &mut Params) -> Result<Option<Messages>, ParamError> {
         let mut numbers = Params::new();
         let (mut send, mut lock) = (Vec::new(), Vec::new());
@@ -71,7 +71,7 @@ impl Messages {
             value: names.join("+"),
             expected: expected.to_owned(),
         };
-        if send.iter().all(String::is_empty) {
+        if !send.is_empty() && send.iter().all(String::is_empty) {
             return Err(refused("send", &send, "names of arrays or pieces (NAME/1of2), joined by '+'"));
         }
         if lock.iter().any(|name| !send.contains(name)) {

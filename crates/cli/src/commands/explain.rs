@@ -6,6 +6,7 @@ use super::compare::{Arguments, Compared, several};
 use crate::failure::Failure;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::tables::explanation::{Explained, explained, table};
+use crate::tables::verdict::stayed;
 
 /// Compares, and prints where the time of the best policy, the worst and the baseline went.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -57,7 +58,9 @@ fn notes(all: &[Compared]) -> Vec<String> {
         1 => note.clone(),
         _ => format!("{}: {note}", one.runs.machine.name),
     };
-    let of_machines = all.iter().flat_map(|one| one.notes.iter().map(move |note| named(one, note)));
+    let of_one = |one: &Compared| [stayed(&one.comparison), one.notes.clone()].concat();
+    let of_machines =
+        all.iter().flat_map(|one| of_one(one).into_iter().map(|note| named(one, &note)).collect::<Vec<_>>());
     region.into_iter().chain(of_machines).collect()
 }
 

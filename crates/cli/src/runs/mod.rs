@@ -85,6 +85,11 @@ pub struct Runs {
     seed: u64,
 }
 
+/// Why an option is refused without a trace.
+pub fn for_traces(option: &str) -> String {
+    format!("{option} is for traces; give one by --trace FILE, or leave it out")
+}
+
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
@@ -105,6 +110,9 @@ impl RunOptions {
         let (programs, starts) = self.programs(seed)?;
         for path in programs.iter().filter_map(Source::trace) {
             self.check_left(&open(path)?)?;
+        }
+        if programs.iter().all(|program| program.trace().is_none()) {
+            self.refuse_options_of_traces()?;
         }
         let limit = self.limit.unwrap_or(u64::MAX);
         let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
@@ -142,6 +150,15 @@ impl RunOptions {
         }
         let at_once = iter::repeat_n(Time::ZERO, programs - given);
         Ok(self.start_ms.iter().copied().chain(at_once).collect())
+    }
+
+    /// Refuses what would be ignored: no program is a trace.
+    fn refuse_options_of_traces(&self) -> Result<(), Failure> {
+        let given = [("--skip", self.skip > 0), ("--limit", self.limit.is_some())];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(Failure::Usage(for_traces(option))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses a trace with no accesses left to run.

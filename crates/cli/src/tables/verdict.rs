@@ -50,10 +50,7 @@ impl Verdict<'_> {
             _ => self.ranked(),
         };
         sentences.extend(self.shortage());
-        if self.nodes.len() > 1 {
-            sentences.extend(without_occasion(&self.names, &self.reports));
-            sentences.extend(full_nodes(&self.names, &self.reports));
-        }
+        sentences.extend(stayed(self));
         sentences
     }
 
@@ -256,7 +253,7 @@ impl Verdict<'_> {
 
     /// Whether the programs exceed memory under any policy.
     fn shortage(&self) -> Option<String> {
-        self.reports.iter().all(|report| report.run_swapped() > 0).then(|| {
+        self.reports.iter().all(|report| swapped(report) > 0).then(|| {
             "Every policy swaps: the programs need more memory than the machine has at this scale; use a \
              lower --scale or a smaller program."
                 .to_owned()
@@ -284,14 +281,27 @@ fn swapped(report: &Report) -> u64 {
     report.pages.swapped_out + report.pages.swapped_in
 }
 
+/// Why pages stayed that policies could have moved.
+pub fn stayed(comparison: &Comparison) -> Vec<String> {
+    let Comparison { names, reports, .. } = comparison;
+    match &reports[0].nodes[..] {
+        [_] => Vec::new(),
+        _ => [without_occasion(names, reports), full_nodes(names, reports)].concat(),
+    }
+}
+
 /// Reports migration policies that moved nothing, and why: mostly an epoch that is too long for the run.
 pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     let runs = names.iter().zip(reports).filter(|(name, _)| name.contains('+'));
     runs.filter_map(|(name, report)| match report.run_observations() {
         Some(0) => Some(no_epoch(name, report)),
         Some(epochs) if moved_nothing(report) => Some(none_chosen(name, report, epochs)),
-        None if asks_for(report, Sensor::CacheUtility) => None,
-        None if report.run_hint_faults() == 0 => Some(no_hint_fault(name, report)),
+        None if [Sensor::HintFaults, Sensor::SlowTierFaults]
+            .iter()
+            .any(|sensor| asks_for(report, *sensor)) =>
+        {
+            (report.run_hint_faults() == 0).then(|| no_hint_fault(name, report))
+        }
         _ => None,
     })
     .collect()
@@ -346,9 +356,9 @@ fn no_epoch(name: &str, report: &Report) -> String {
 fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
     if asks_for(report, Sensor::Messages) {
         return format!(
-            "{name} moved no page: it moves buffers that programs offer, when memory runs short; workloads \
-             offer arrays with the parameter 'send', programs of a run file with the key 'send' \
-             (docs/policies/pms.md)."
+            "{name} moved no page: it moves buffers that programs offer (workloads with the parameter 'send', \
+             programs of a run file with the key 'send') once less of the fastest tier is free than its \
+             parameter 'migrate' says (docs/policies/pms.md)."
         );
     }
     let ended = if epochs == 1 { "1 epoch".to_owned() } else { format!("{epochs} epochs") };
@@ -484,7 +494,7 @@ mod tests {
         let [sensor, answer, how] = ["messages", "observed", "simulated"].map(str::to_owned);
         unsent.sensors = vec![SensorReport { sensor, answer, how }];
         let unsent = without_occasion(&["local+pms".to_owned()], &[unsent]).join(" ");
-        assert!(unsent.contains("offer arrays with the parameter 'send'"), "{unsent}");
+        assert!(unsent.contains("workloads with the parameter 'send'"), "{unsent}");
     }
 
     #[test]

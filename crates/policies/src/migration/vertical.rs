@@ -113,11 +113,14 @@ impl Migration for Vertical {
 }
 
 impl Vertical {
-    /// Moves pages to frames of their programs' parts.
+    /// Moves pages to frames of their programs' parts; a program alone keeps all parts.
     fn plan(&self, view: &View, frames: &FramesView, plan: &mut Plan) {
         let mut spread = Spread::new(frames, BTreeSet::new());
         let mut tasks: Vec<TaskId> = view.regions.iter().map(|region| region.task).collect();
         tasks.dedup();
+        if tasks.len() < 2 {
+            return;
+        }
         let mut free: Vec<u64> = view.nodes.iter().map(|node| node.free_pages).collect();
         let single = |(region, _): &(Region, &Frame)| region.pages == 1;
         let pages: Vec<(Region, &Frame)> = view.regions.iter().zip(&frames.pages).filter(single).collect();
@@ -155,9 +158,13 @@ mod tests {
 
     /// Moves of pages of tasks 1 and 2, four on each of two nodes: task, page, node and wish.
     fn moved(text: &str) -> Vec<(u32, u64, u8, Frame)> {
+        moved_of(1..3, text)
+    }
+
+    fn moved_of(tasks: Range<u32>, text: &str) -> Vec<(u32, u64, u8, Frame)> {
         let mut view = View::default();
         let mut pages = Vec::new();
-        for (task, start) in (1..3u32).flat_map(|task| (0..4u64).map(move |page| (task, page))) {
+        for (task, start) in tasks.flat_map(|task| (0..4u64).map(move |page| (task, page))) {
             let (task, start, node) = (TaskId(task), Vpn(start), NodeId(start as u8 % 2));
             let (pages_of, size) = (1, PageSize::Base);
             view.regions.push(Region {
@@ -193,6 +200,12 @@ mod tests {
             let [colour, bank] = [wish.colour, wish.bank].map(Option::unwrap);
             assert_eq!((colour / 2 + 1, bank / 2 + 1), (task as u16, task as u16), "{wish:?}");
         }
+    }
+
+    #[test]
+    fn program_alone_keeps_the_whole_cache_and_all_banks() {
+        assert_eq!(moved_of(1..2, "interleave+vertical"), []);
+        assert_ne!(moved("interleave+vertical"), []);
     }
 
     #[test]

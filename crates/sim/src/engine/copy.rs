@@ -11,7 +11,7 @@ pub(crate) const COPY: u32 = 1 << 31;
 const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
 
 /// A page move to another frame. The copying CPU keeps as many reads in flight as it has miss registers; each
-/// line is written as soon as it arrives.
+/// line is written as soon as it arrives, and another one is read once the links on the way accept more writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub planned: Planned,
@@ -82,10 +82,11 @@ impl Copy {
     /// Handles the arrival of a line at `at`; returns whether it was the last. Once dropped, no further line
     /// is read.
     pub fn line_arrived(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
-        uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
+        let line = u64::from(self.to) * LINES_OF_PAGE + self.written;
+        uncore.write(self.cpu, line, at);
         self.written += 1;
         if self.read < self.lines && !self.dropped {
-            self.read_next(number, at, uncore);
+            self.read_next(number, at.max(uncore.accepts(self.cpu, line)), uncore);
         }
         self.written == self.read
     }

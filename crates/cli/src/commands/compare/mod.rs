@@ -25,7 +25,7 @@ pub struct Arguments {
     common: Common,
     /// Policies, separated by commas
     ///
-    /// [default: all but bind, preferred, pms and counters of TLB misses]
+    /// [default: all but bind, preferred and those of special sensors]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     /// Simulate each policy by itself, slower
