@@ -9,7 +9,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "interleave",
         summary: "every node in turn, one page each, whatever its speed",
-        when: "all nodes are equally fast and all threads use all data",
+        when: "all threads use all data; nodes are equal, or hot pages touched last",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_INTERLEAVE); bmpm section \
             2.2",
         figures: false,

@@ -12,8 +12,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "low-latency",
         summary: "shares of pages by the inverse of the tiers' latency, nearest node first",
-        when: "a program limited by latency on tiers of similar bandwidth, some of it to be left on \
-            the slower",
+        when: "streams and stencils, where each socket has a node of each tier",
         source: "hinuma section III-B, equations 1 to 4",
         figures: true,
         parameters: &[
