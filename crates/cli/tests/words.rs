@@ -43,16 +43,18 @@ const RUN_ANYWHERE: [&str; 4] = [
 ];
 
 /// Parameters that shorten a workload of the docs: its name, and parameters to append.
-const SMALL: [(&str, &str); 9] = [
+const SMALL: [(&str, &str); 11] = [
     ("stream", "footprint_mib=4,iterations=1"),
     ("gups", "footprint_mib=4,operations=1000"),
+    ("hot-set", "footprint_mib=4,operations=1000,warm_up=1000"),
     ("zipf", "footprint_mib=4,operations=1000"),
     ("ycsb-a", "footprint_mib=8,operations=1000"),
     ("chase", "operations=1000"),
     ("uniform", "operations=1000"),
     ("stencil", "steps=2,window_points=1024"),
-    ("memos-hmmer", "duty=0.5"),
-    ("memos-libquantum", "duty=0.5"),
+    ("memos-hmmer", "operations=20000"),
+    ("memos-mcf", "operations=20000"),
+    ("memos-libquantum", "operations=20000"),
 ];
 
 /// Whether a line is part of a table or an image, which Markdown cannot wrap.
@@ -159,6 +161,9 @@ fn prepare(folder: &Path) {
     let mix = fs::read_to_string(root().join("runs/service-levels.toml")).unwrap();
     fs::create_dir(folder.join("runs")).unwrap();
     file(&folder.join("runs"), "service-levels.toml", mix.replace("operations=200000", "operations=1000"));
+    fs::create_dir_all(folder.join("docs/comparison")).unwrap();
+    fs::copy(root().join("docs/comparison/two-tier.toml"), folder.join("docs/comparison/two-tier.toml"))
+        .unwrap();
     file(folder, "lackey.txt", "==7== Lackey\nI  00400000,4\n L 1ffe0000,8\n S 1ffe0008,8\n");
 }
 
@@ -183,12 +188,15 @@ fn run(example: &Example, folder: &Path) {
     }
 }
 
-/// A workload with its parameters, shortened.
+/// A workload with its parameters, those of [`SMALL`] instead of its own.
 fn small(workload: &str, place: &str) -> String {
-    let name = workload.split(':').next().unwrap();
-    let (_, parameters) = SMALL
+    let (name, parameters) = workload.split_once(':').unwrap_or((workload, ""));
+    let (_, small) = SMALL
         .iter()
         .find(|(known, _)| *known == name)
         .unwrap_or_else(|| panic!("{place}: add small parameters of {name} to SMALL"));
-    format!("{workload}{}{parameters}", if workload == name { ':' } else { ',' })
+    let key = |parameter: &str| parameter.split('=').next().unwrap().to_owned();
+    let replaced = |parameter: &&str| small.split(',').any(|new| key(new) == key(parameter));
+    let own = parameters.split(',').filter(|parameter| !parameter.is_empty() && !replaced(parameter));
+    format!("{name}:{}", own.chain([*small]).collect::<Vec<_>>().join(","))
 }

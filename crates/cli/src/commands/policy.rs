@@ -7,7 +7,7 @@ use memtide_policies::{Info, Parameter, migrations, placements};
 
 use crate::failure::Failure;
 use crate::options::Common;
-use crate::output::{Cell, Document, Table};
+use crate::output::{Cell, Document, Format, Table};
 use crate::runs;
 
 /// Its subcommands.
@@ -28,7 +28,7 @@ pub enum Command {
 /// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::List(common) => list().print(common.output),
+        Command::List(common) => list(common.output).print(common.output),
         Command::Show { name, common } => show(&name)?.print(common.output),
     }
 }
@@ -37,21 +37,20 @@ fn kinds() -> impl Iterator<Item = (&'static str, &'static Info)> {
     placements().map(|info| ("placement", info)).chain(migrations().map(|info| ("migration", info)))
 }
 
-fn list() -> Document {
+fn list(format: Format) -> Document {
     let mut table = Table::new("policies", &[("name", "name"), ("kind", "kind"), ("summary", "summary")]);
     table.rows = kinds()
         .map(|(kind, info)| vec![Cell::text(info.name), Cell::text(kind), Cell::text(info.summary)])
         .collect();
     let mut when = Table::new("when", &[("name", "name"), ("when", "when to use it")]);
     when.rows = kinds().map(|(_, info)| vec![Cell::text(info.name), Cell::text(info.when)]).collect();
+    let tables = match format {
+        Format::Csv => vec![table.join(when)],
+        _ => vec![table, when],
+    };
     let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as \
         bw-local+bw-migration.";
-    Document {
-        tables: vec![table, when],
-        main: "policies",
-        notes: vec![note.to_owned()],
-        ..Document::default()
-    }
+    Document { tables, main: "policies", notes: vec![note.to_owned()], ..Document::default() }
 }
 
 /// A part of a policy: its kind, description, and effective parameters.

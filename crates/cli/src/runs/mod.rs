@@ -223,7 +223,7 @@ impl Runs {
         let each = |(source, start): (&Source, &Time)| {
             let part = source.trace().map(|_| self.part()).unwrap_or_default();
             let name = format!("{}{part}", source.text);
-            let start_ms = start.as_ns() / 1e6;
+            let start_ms = start.0 as f64 / Time::from_ms(1).0 as f64;
             if *start > Time::ZERO { format!("{name} from {start_ms} ms") } else { name }
         };
         let names: Vec<String> = self.programs.iter().zip(&*self.starts).map(each).collect();

@@ -356,9 +356,9 @@ fn no_epoch(name: &str, report: &Report) -> String {
 fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
     if asks_for(report, Sensor::Messages) {
         return format!(
-            "{name} moved no page: it moves buffers that programs offer (workloads with the parameter 'send', \
-             programs of a run file with the key 'send') once less of the fastest tier is free than its \
-             parameter 'migrate' says (docs/policies/pms.md)."
+            "{name} moved no page: it moves buffers that programs offer (workloads with the parameter \
+             'send', programs of a run file with the key 'send') once less of the fastest tier is free than \
+             its parameter 'migrate' says (docs/policies/pms.md)."
         );
     }
     let ended = if epochs == 1 { "1 epoch".to_owned() } else { format!("{epochs} epochs") };
@@ -494,7 +494,7 @@ mod tests {
         let [sensor, answer, how] = ["messages", "observed", "simulated"].map(str::to_owned);
         unsent.sensors = vec![SensorReport { sensor, answer, how }];
         let unsent = without_occasion(&["local+pms".to_owned()], &[unsent]).join(" ");
-        assert!(unsent.contains("workloads with the parameter 'send'"), "{unsent}");
+        assert!(unsent.contains("(workloads with the parameter 'send'"), "{unsent}");
     }
 
     #[test]

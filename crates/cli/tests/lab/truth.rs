@@ -191,8 +191,8 @@ fn guest_run(machine: &str, workload: &str) -> Region {
     Region { ms: figure("guest_ns") / 1e6, instructions: figure("instructions") }
 }
 
-/// The same on the simulator's model of the guest's machine. Of the codes of STREAM, whose instructions are the
-/// native compiler's choice, the one with the closest number of instructions.
+/// The same on the simulator's model of the guest's machine. Of the codes of STREAM, whose instructions are
+/// the native compiler's choice, the one with the closest number of instructions.
 fn simulated_run(machine: &str, workload: &str, instructions: f64) -> Region {
     let codes: &[&str] = if workload.starts_with("stream") { &STREAM_CODES } else { &[""] };
     let runs = codes.iter().map(|code| simulated(machine, &format!("{workload}{code}")));

@@ -12,6 +12,8 @@ mod linux_tiering;
 mod memos;
 mod none;
 mod pms;
+mod relative_heat;
+mod room;
 mod runs;
 mod shared;
 mod spread;
@@ -36,6 +38,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     linux_tiering::ENTRY,
     memos::ENTRY,
     pms::ENTRY,
+    relative_heat::ENTRY,
     utility_cache::ENTRY,
     vertical::ENTRY,
 ];

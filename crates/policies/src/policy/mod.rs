@@ -141,7 +141,7 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> =
         placements().filter(|info| !info.chooses_nodes()).map(|info| info.name).collect();
-    texts.splice(1..1, ["local+anb", "local+hot-cold", "local+linux-tiering"]);
+    texts.splice(1..1, ["local+anb", "local+hot-cold", "local+linux-tiering", "local+relative-heat"]);
     texts.extend(["interleave+bdm", "bw-local+bw-migration"]);
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }

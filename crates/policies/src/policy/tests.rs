@@ -56,7 +56,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert_eq!(
         refused("local+numa"),
         "unknown migration policy 'numa'; known: none, anb, bdm, bw-migration, hanb, heterovisor, \
-         hot-cold, hot-threshold, linux-tiering, memos, pms, utility-cache, vertical"
+         hot-cold, hot-threshold, linux-tiering, memos, pms, relative-heat, utility-cache, vertical"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));
@@ -131,7 +131,7 @@ fn default_comparison_has_every_placement_and_migration_but_those_of_special_sen
     }
     assert_eq!(names.last().unwrap(), "bw-local+bw-migration");
     let chosen = placements().filter(|info| info.chooses_nodes());
-    assert_eq!(names.len(), placements().count() - chosen.count() + 5);
+    assert_eq!(names.len(), placements().count() - chosen.count() + 6);
 }
 
 #[test]

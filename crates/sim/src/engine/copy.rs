@@ -11,7 +11,8 @@ pub(crate) const COPY: u32 = 1 << 31;
 const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
 
 /// A page move to another frame. The copying CPU keeps as many reads in flight as it has miss registers; each
-/// line is written as soon as it arrives, and another one is read once the links on the way accept more writes.
+/// line is written as soon as it arrives, and another one is read once the links on the way accept more
+/// writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub planned: Planned,

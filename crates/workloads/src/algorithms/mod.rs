@@ -11,6 +11,7 @@ mod convolution;
 mod fft;
 mod gups;
 mod himeno;
+mod hot_set;
 mod hpl;
 mod is;
 mod kmeans;
@@ -29,6 +30,7 @@ mod ycsb;
 pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<stream::Stream>(),
     entry::<gups::Gups>(),
+    entry::<hot_set::HotSet>(),
     entry::<chase::Chase>(),
     entry::<random_reads::RandomReads<false>>(),
     entry::<random_reads::RandomReads<true>>(),

@@ -10,7 +10,9 @@ use crate::output::{Cell, Document, Table, VERSION};
 pub fn document(done: &[Done], seed: u64, for_people: bool) -> Document {
     let about = vec![("seed", Cell::Whole(seed)), ("memtide", Cell::text(VERSION))];
     let tables = vec![numbers(done, for_people), shapes(done), experiments(done, for_people)];
-    Document { about, tables, main: "numbers", notes: counts(done) }
+    let has_numbers = done.iter().any(|(experiment, _)| !experiment.numbers.is_empty());
+    let main = if has_numbers { "numbers" } else { "shapes" };
+    Document { about, tables, main, notes: counts(done) }
 }
 
 /// How many of the claims hold, in sentences.

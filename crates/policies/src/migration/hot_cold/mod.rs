@@ -2,13 +2,14 @@
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Frame, Migration, Move, NodeOrder, NodeView, Plan, Reason, Region, RegionSampling,
-    Sensor, Sensors, View, Wake,
+    Delivery, Event, Frame, Migration, Move, NodeOrder, Plan, Reason, Region, RegionSampling, Sensor,
+    Sensors, View, Wake,
 };
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
 use serde::{Deserialize, Serialize};
 
+use super::room::Room;
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 
@@ -316,36 +317,6 @@ struct Draft<'p> {
     victims: Vec<Region>,
     /// Base pages to be demoted.
     demoted: u64,
-}
-
-/// Free base pages on each node, and those to keep free; an unknown node takes any number.
-struct Room(Vec<Option<(u64, u64)>>);
-
-impl Room {
-    fn new(nodes: usize, used: &[NodeView], low_percent: u64) -> Room {
-        let mut room = vec![None; nodes];
-        for used in used {
-            room[used.node.index()] = Some((used.free_pages, (used.pages * low_percent).div_ceil(100)));
-        }
-        Room(room)
-    }
-
-    fn free(&self, node: NodeId) -> u64 {
-        self.0[node.index()].map_or(u64::MAX >> 8, |(free, _)| free)
-    }
-
-    fn of(&self, node: NodeId) -> u64 {
-        self.0[node.index()].map_or(u64::MAX >> 8, |(free, kept)| free.saturating_sub(kept))
-    }
-
-    fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
-        if let Some((free, _)) = &mut self.0[from.index()] {
-            *free += pages;
-        }
-        if let Some((free, _)) = &mut self.0[to.index()] {
-            *free = free.saturating_sub(pages);
-        }
-    }
 }
 
 impl Migration for HotCold {

@@ -1,0 +1,255 @@
+//! Heat of the tasks' memory: counts of sampled accesses that fade, by spans of pages.
+
+use memtide_core::policy::{Region, Regions};
+use memtide_core::{NodeId, PageSize, TaskId};
+use serde::{Deserialize, Serialize};
+
+/// Adjacent pages of one size on one node, with one history.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Span {
+    pub task: TaskId,
+    /// First base page, and the one after the last.
+    pub start: u64,
+    pub end: u64,
+    pub size: PageSize,
+    pub node: NodeId,
+    /// Samples that found a page accessed. They count less with each epoch.
+    pub accessed: f64,
+    /// All samples, in the same way.
+    pub samples: f64,
+}
+
+impl Span {
+    pub fn pages(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Share of the samples that found the page accessed, and the variance of that share. A share of 0 or 1
+    /// is uncertain, too: half a sample was otherwise.
+    fn share(&self) -> (f64, f64) {
+        let share = (self.accessed + 0.5) / (self.samples + 1.0);
+        (share, share * (1.0 - share) / (self.samples + 1.0))
+    }
+
+    /// Accesses per sampling interval, if they come at random times: two in one interval are one sample.
+    pub fn rate(&self) -> f64 {
+        let (share, _) = self.share();
+        -libm::log1p(-share)
+    }
+
+    /// Whether it is accessed more often than another span, by more than `deviations` standard deviations of
+    /// the difference.
+    pub fn is_hotter(&self, other: &Span, deviations: f64) -> bool {
+        let ((share, variance), (others_share, others_variance)) = (self.share(), other.share());
+        share - others_share > deviations * (variance + others_variance).sqrt()
+    }
+
+    /// Whether the pages after it continue it: differences of at most `deviations` are none.
+    fn continues(&self, next: &Span, deviations: f64) -> bool {
+        (self.task, self.end, self.size, self.node) == (next.task, next.start, next.size, next.node)
+            && !self.is_hotter(next, deviations)
+            && !next.is_hotter(self, deviations)
+    }
+
+    fn absorb(&mut self, next: &Span) {
+        let (own, others) = (self.pages() as f64, next.pages() as f64);
+        let mean = |a: f64, b: f64| (a * own + b * others) / (own + others);
+        (self.accessed, self.samples) =
+            (mean(self.accessed, next.accessed), mean(self.samples, next.samples));
+        self.end = next.end;
+    }
+}
+
+/// What is known of all pages, by task and address.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Span>", into = "Vec<Span>")]
+pub(super) struct Heat {
+    pub spans: Vec<Span>,
+    before: Vec<Span>,
+}
+
+impl Clone for Heat {
+    fn clone(&self) -> Heat {
+        Heat { spans: self.spans.clone(), before: Vec::new() }
+    }
+}
+
+impl From<Heat> for Vec<Span> {
+    fn from(heat: Heat) -> Vec<Span> {
+        heat.spans
+    }
+}
+
+impl TryFrom<Vec<Span>> for Heat {
+    type Error = String;
+
+    fn try_from(spans: Vec<Span>) -> Result<Heat, String> {
+        let is_count = |count: f64| count.is_finite() && count >= 0.0;
+        let is_right = |span: &Span| {
+            span.start < span.end
+                && is_count(span.samples)
+                && is_count(span.accessed)
+                && span.accessed <= span.samples
+        };
+        match spans.iter().find(|span| !is_right(span)) {
+            Some(span) => Err(format!("{span:?} is no span of pages with samples")),
+            None if !spans.is_sorted_by(|a, b| (a.task, a.end) <= (b.task, b.start)) => {
+                Err("spans overlap or are out of order".to_owned())
+            }
+            None => Ok(Heat { spans, before: Vec::new() }),
+        }
+    }
+}
+
+impl Heat {
+    /// Adds an epoch's samples, `samples` of each page; earlier ones count `kept` times as much as before.
+    ///
+    /// The monitor draws the borders of its regions anew each time: those of several epochs together show
+    /// where the hot pages are.
+    ///
+    /// ```text
+    /// before   |------- 3 -------|--- 9 ---|
+    /// regions  |--- 0 ---|------- 8 -------|
+    /// after    |---------|-------|---------|
+    /// ```
+    pub fn add(&mut self, regions: &Regions, samples: f64, kept: f64, spans_max: usize) {
+        std::mem::swap(&mut self.spans, &mut self.before);
+        self.spans.clear();
+        let mut known = 0;
+        for region in regions.iter() {
+            let before = &self.before[known..];
+            known += before.partition_point(|span| (span.task, span.end) <= (region.task, region.start.0));
+            lay_over(&self.before[known..], &region, samples, kept, &mut self.spans);
+        }
+        let mut deviations = 0.0;
+        while self.spans.len() > spans_max && deviations < 64.0 {
+            deviations = f64::max(deviations * 2.0, 0.25);
+            self.spans.dedup_by(|next, span| {
+                let is_one = span.continues(next, deviations);
+                if is_one {
+                    span.absorb(next);
+                }
+                is_one
+            });
+        }
+    }
+}
+
+/// Appends the parts of a region that have different histories.
+fn lay_over(before: &[Span], region: &Region, samples: f64, kept: f64, spans: &mut Vec<Span>) {
+    let Region { task, start, pages, size, node, .. } = *region;
+    let end = start.0 + pages * size.base_pages();
+    let accessed = f64::from(region.reads.max(region.writes)).min(samples);
+    let near = before.iter().take_while(|span| (span.task, span.start) < (task, end));
+    // Borders between whole pages of the region.
+    let border =
+        |at: u64| start.0 + (at.clamp(start.0, end) - start.0) / size.base_pages() * size.base_pages();
+    let mut at = start.0;
+    let mut push = |to: u64, history: Option<&Span>| {
+        if at < to {
+            let (hits, all) = history.map_or((0.0, 0.0), |span| (span.accessed, span.samples));
+            let (accessed, samples) = (hits * kept + accessed, all * kept + samples);
+            spans.push(Span { task, start: at, end: to, size, node, accessed, samples });
+            at = to;
+        }
+    };
+    for span in near {
+        push(border(span.start), None);
+        push(border(span.end), Some(span));
+    }
+    push(end, None);
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::Vpn;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn region(start: u64, pages: u64, reads: u32) -> Region {
+        let (task, start, size, node) = (TaskId(0), Vpn(start), PageSize::Base, NodeId(1));
+        Region { task, start, pages, size, node, reads, writes: 0, age: 0 }
+    }
+
+    fn regions(of: &[Region]) -> Regions {
+        let mut regions = Regions::default();
+        of.iter().for_each(|&region| regions.push(region));
+        regions
+    }
+
+    fn heat(epochs: &[&[Region]]) -> Vec<(u64, u64, f64, f64)> {
+        let mut heat = Heat::default();
+        epochs.iter().for_each(|epoch| heat.add(&regions(epoch), 10.0, 0.5, 100));
+        heat.spans.iter().map(|span| (span.start, span.end, span.accessed, span.samples)).collect()
+    }
+
+    #[test]
+    fn borders_of_two_epochs_part_what_either_has_as_one() {
+        let spans = heat(&[&[region(0, 6, 3), region(6, 4, 9)], &[region(0, 3, 0), region(3, 7, 8)]]);
+        assert_eq!(spans, [(0, 3, 1.5, 15.0), (3, 6, 9.5, 15.0), (6, 10, 12.5, 15.0)]);
+    }
+
+    #[test]
+    fn new_memory_has_no_history_and_unmapped_memory_is_forgotten() {
+        let spans = heat(&[&[region(2, 2, 6), region(8, 2, 4)], &[region(0, 6, 2)]]);
+        assert_eq!(spans, [(0, 2, 2.0, 10.0), (2, 4, 5.0, 15.0), (4, 6, 2.0, 10.0)]);
+    }
+
+    #[test]
+    fn borders_are_between_whole_huge_pages() {
+        let huge = Region { size: PageSize::Huge, pages: 2, ..region(0, 2, 5) };
+        let spans = heat(&[&[region(0, 700, 1), region(700, 324, 1)], &[huge]]);
+        assert_eq!(spans.iter().map(|span| (span.0, span.1)).collect::<Vec<_>>(), [(0, 512), (512, 1024)]);
+    }
+
+    #[test]
+    fn difference_counts_only_if_it_is_not_chance() {
+        let span = |accessed, samples| Span {
+            task: TaskId(0),
+            start: 0,
+            end: 1,
+            size: PageSize::Base,
+            node: NodeId(0),
+            accessed,
+            samples,
+        };
+        assert!(span(60.0, 100.0).is_hotter(&span(30.0, 100.0), 3.0));
+        assert!(!span(6.0, 10.0).is_hotter(&span(3.0, 10.0), 3.0), "few samples");
+        assert!(!span(100.0, 100.0).is_hotter(&span(100.0, 100.0), 0.0));
+        // Half of the intervals have an access if there are ln 2 in each on average.
+        assert!((span(500.0, 1000.0).rate() - std::f64::consts::LN_2).abs() < 0.01);
+    }
+
+    proptest! {
+        /// Every page of the regions is in exactly one span, however many spans are allowed.
+        #[test]
+        fn spans_are_the_regions_pages(
+            epochs in proptest::collection::vec(
+                proptest::collection::vec((0..4u64, 1..30u64, 0..12u32), 1..20),
+                1..6,
+            ),
+            most in 1..50usize,
+        ) {
+            let mut heat = Heat::default();
+            for epoch in &epochs {
+                let mut start = 0;
+                let mut seen = Vec::new();
+                for &(gap, pages, reads) in epoch {
+                    seen.push(region(start + gap, pages, reads));
+                    start += gap + pages;
+                }
+                heat.add(&regions(&seen), 10.0, 0.7, most);
+                let pages = |start: u64, end: u64| (start..end).collect::<Vec<_>>();
+                let of_regions: Vec<u64> =
+                    seen.iter().flat_map(|r| pages(r.start.0, r.start.0 + r.pages)).collect();
+                let of_spans: Vec<u64> = heat.spans.iter().flat_map(|s| pages(s.start, s.end)).collect();
+                prop_assert_eq!(of_spans, of_regions);
+                prop_assert!(heat.spans.iter().all(|span| span.accessed <= span.samples));
+            }
+            let text = serde_json::to_string(&heat).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Heat>(&text).unwrap().spans, heat.spans);
+        }
+    }
+}

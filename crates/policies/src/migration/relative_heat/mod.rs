@@ -1,0 +1,336 @@
+//! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
+
+mod heat;
+
+use memtide_core::params::{Parameter, Values};
+use memtide_core::policy::{
+    Delivery, Event, Frame, Migration, Move, NodeOrder, Plan, Reason, RegionSampling, Sensor, Sensors, View,
+    Wake,
+};
+use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
+
+use self::heat::{Heat, Span};
+use super::room::Room;
+use super::shared::{from_text, to_text};
+use crate::entry::{Info, MigrationEntry};
+
+pub(super) const ENTRY: MigrationEntry = MigrationEntry {
+    info: Info {
+        name: "relative-heat",
+        summary: "exchanges pages while those on slow memory are accessed more than those on fast memory",
+        when: "some pages are accessed more than others, on tiers that differ in latency",
+        source: "memtide; regions after Linux's DAMON, certainty from the variance of a binomial share",
+        figures: true,
+        parameters: &[
+            Parameter::integer("epoch_ms", "ms", "time between two decisions", [10, 500, 600_000]),
+            Parameter::integer(
+                "sampling_us",
+                "us",
+                "sampling interval of a region; at most a tenth of `epoch_ms`",
+                [100, 10_000, 1_000_000],
+            ),
+            Parameter::integer("regions", "regions", "maximum number of regions", [10, 1000, 100_000]),
+            Parameter::integer(
+                "half_life_ms",
+                "ms",
+                "time in which a sample's weight falls to half",
+                [1, 4000, 3_600_000],
+            ),
+            Parameter::number(
+                "deviations",
+                "",
+                "standard deviations by which a page must be hotter than the one that makes room for it",
+                [0.0, 3.0, 100.0],
+            ),
+            Parameter::integer(
+                "payback_ms",
+                "ms",
+                "time in which a move must save more waiting than it costs",
+                [1, 10_000, 3_600_000],
+            ),
+            Parameter::integer(
+                "low",
+                "%",
+                "share of a node kept free: no promotion goes below it",
+                [0, 2, 99],
+            ),
+            Parameter::integer(
+                "high",
+                "%",
+                "once free memory is below `low`, the coolest pages are demoted until this share is free",
+                [0, 3, 99],
+            ),
+            Parameter::integer(
+                "pages",
+                "pages",
+                "maximum promotions, and maximum demotions, per epoch",
+                [1, 8192, 100_000_000],
+            ),
+        ],
+    },
+    check: |values| match (values.u32("low"), values.u32("high")) {
+        (low, high) if low > high => Err(format!("low is {low}, high is {high}; high must be at least low")),
+        _ => Ok(()),
+    },
+    make: |machine, values| Box::new(RelativeHeat::new(machine, values)),
+};
+
+/// Minimum samples of a page per epoch.
+const SAMPLES: u64 = 10;
+
+/// Spans remembered for each region of the monitor.
+const SPANS_PER_REGION: usize = 4;
+
+struct RelativeHeat {
+    order: NodeOrder,
+    nodes: Vec<Node>,
+    epoch: Time,
+    sampling: Time,
+    regions_max: u32,
+    /// Samples of a page per epoch.
+    samples: f64,
+    /// Weight of the samples until now beside a new one's.
+    kept: f64,
+    deviations: f64,
+    /// Sampling intervals in which a move must pay.
+    payback: f64,
+    low: u64,
+    high: u64,
+    /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
+    /// huge page.
+    pages: u64,
+    heat: Heat,
+}
+
+/// What the machine file says of a node.
+struct Node {
+    /// 0 the fastest.
+    tier: usize,
+    /// Idle latency from the nearest CPUs.
+    latency: Time,
+    /// To read or write a base page.
+    copy: Time,
+    /// To move a page, without the copy.
+    move_ns: f64,
+}
+
+impl RelativeHeat {
+    fn new(machine: &Machine, values: &Values) -> RelativeHeat {
+        let ms = |name| Time::from_ms(values.u32(name).into());
+        let epoch = ms("epoch_ms");
+        let sampling = Time::from_us(values.u32("sampling_us").into());
+        let sampling = Time(sampling.0.min(epoch.0 / SAMPLES));
+        let pages = u64::from(values.u32("pages"));
+        let half_lives = epoch.0 as f64 / ms("half_life_ms").0 as f64;
+        RelativeHeat {
+            order: NodeOrder::of(machine),
+            nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
+            epoch,
+            sampling,
+            regions_max: values.u32("regions"),
+            samples: (epoch.0 / sampling.0) as f64,
+            kept: libm::exp2(-half_lives),
+            deviations: values.f64("deviations"),
+            payback: ms("payback_ms").0 as f64 / sampling.0 as f64,
+            low: values.u32("low").into(),
+            high: values.u32("high").into(),
+            pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
+            heat: Heat::default(),
+        }
+    }
+
+    fn tier(&self, node: NodeId) -> usize {
+        self.nodes[node.index()].tier
+    }
+
+    /// The nearest node of a tier with that many free base pages.
+    fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
+        let near = self.order.from_node(from).iter().copied();
+        near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
+    }
+
+    /// The fastest tier's nearest node.
+    fn fastest(&self, from: NodeId) -> NodeId {
+        let mut near = self.order.from_node(from).iter().copied();
+        near.find(|&node| self.tier(node) == 0).unwrap_or(from)
+    }
+
+    /// Cost of moving a base page of a span to a node, in ns.
+    fn cost_ns(&self, span: &Span, to: NodeId) -> f64 {
+        let (from, to) = (&self.nodes[span.node.index()], &self.nodes[to.index()]);
+        (from.copy + to.copy).as_ns() + from.move_ns / span.size.base_pages() as f64
+    }
+
+    /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier, in ns.
+    fn saved_ns(&self, span: &Span, slow: NodeId) -> f64 {
+        let fast = self.fastest(slow);
+        let [slow, fast] = [slow, fast].map(|node| self.nodes[node.index()].latency.as_ns());
+        span.rate() * self.payback * (slow - fast)
+    }
+
+    /// Whether a span is worth a free place on the fastest tier.
+    fn pays(&self, span: &Span) -> bool {
+        self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
+    }
+
+    /// Whether a span on slow memory is worth the place of one on the fastest tier.
+    fn pays_instead(&self, span: &Span, victim: &Span) -> bool {
+        let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
+        span.is_hotter(victim, self.deviations)
+            && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
+    }
+
+    /// Moves a span's pages from the first on while there is free memory, at most `most`; returns the number
+    /// of base pages to move.
+    fn send(&self, span: &Span, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
+        let size = span.size;
+        let mut sent = 0;
+        while sent + size.base_pages() <= most.min(span.pages()) {
+            let Some(to) = self.to(tier, span.node, size.base_pages(), &draft.room) else { break };
+            let (task, from, wish) = (span.task, span.node, Frame::ANY);
+            let page = Vpn(span.start + sent);
+            draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
+            draft.room.shift(span.node, to, size.base_pages());
+            sent += size.base_pages();
+        }
+        sent
+    }
+
+    /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
+    fn demote(&self, victim: &mut Span, wanted: u64, draft: &mut Draft<'_>) -> u64 {
+        let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
+        let slower = 1..=self.nodes.iter().map(|node| node.tier).max().unwrap_or(0);
+        let mut tiers = slower.map(|tier| self.send(victim, tier, Reason::MakeRoom, most, draft));
+        let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
+        draft.demoted += gone;
+        victim.start += gone;
+        gone
+    }
+
+    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free.
+    fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
+        for used in view.nodes.iter().filter(|used| self.tier(used.node) == 0) {
+            if used.free_pages * 100 >= used.pages * self.low {
+                continue;
+            }
+            let high = (used.pages * self.high).div_ceil(100);
+            let mut victims = std::mem::take(&mut draft.victims);
+            for victim in victims.iter_mut().rev().filter(|victim| victim.node == used.node) {
+                let wanted = high.saturating_sub(draft.room.free(used.node));
+                if wanted == 0 || self.demote(victim, wanted, draft) == 0 {
+                    break;
+                }
+            }
+            victims.retain(|victim| victim.pages() > 0);
+            draft.victims = victims;
+        }
+    }
+
+    /// Promotes the hottest pages while they are worth it.
+    fn promote(&self, mut hot: Vec<Span>, draft: &mut Draft<'_>) {
+        hot.sort_by(|a, b| b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start))));
+        let mut left = self.pages;
+        for mut span in hot {
+            while left >= span.size.base_pages() && span.pages() > 0 {
+                let most = left.min(span.pages());
+                let sent = match self.pays(&span) {
+                    true => self.send(&span, 0, Reason::Hot, most, draft),
+                    false => 0,
+                };
+                span.start += sent;
+                left -= sent;
+                if sent == 0 && !self.make_room_for(&span, most, draft) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
+    /// Returns whether any were demoted.
+    fn make_room_for(&self, span: &Span, wanted: u64, draft: &mut Draft<'_>) -> bool {
+        let mut gone = 0;
+        while gone < wanted {
+            let Some(mut victim) = draft.victims.pop_if(|victim| self.pays_instead(span, victim)) else {
+                break;
+            };
+            let demoted = self.demote(&mut victim, wanted - gone, draft);
+            if victim.pages() > 0 {
+                draft.victims.push(victim);
+            }
+            if demoted == 0 {
+                break;
+            }
+            gone += demoted;
+        }
+        gone >= span.size.base_pages()
+    }
+
+    /// Spans on the fastest tier, coolest last.
+    fn victims(&self) -> Vec<Span> {
+        let mut victims: Vec<Span> =
+            self.heat.spans.iter().filter(|span| self.tier(span.node) == 0).copied().collect();
+        victims.sort_by(|a, b| b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start))));
+        victims
+    }
+}
+
+impl Node {
+    fn of(machine: &Machine, node: NodeId) -> Node {
+        let kernel = &machine.kernel;
+        let line_ns = LINE_BYTES as f64 / machine.node_bandwidth(node).as_mbps() * 1000.0;
+        Node {
+            tier: machine.tier_of(node).index(),
+            latency: machine.idle_latency(machine.nearest_initiator(node), node),
+            copy: Time::from_ns(line_ns * (PAGE_BYTES / LINE_BYTES) as f64),
+            move_ns: kernel.unmap_ns + kernel.shootdown_ns + kernel.remap_ns,
+        }
+    }
+}
+
+/// A plan under construction.
+struct Draft<'p> {
+    plan: &'p mut Plan,
+    room: Room,
+    /// Spans on the fastest tier, coolest last.
+    victims: Vec<Span>,
+    /// Base pages to be demoted.
+    demoted: u64,
+}
+
+impl Migration for RelativeHeat {
+    fn sensors(&self) -> Sensors {
+        let regions = RegionSampling {
+            sampling: self.sampling,
+            aggregation: self.epoch,
+            regions_max: self.regions_max,
+            writes: false,
+        };
+        Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions))
+    }
+
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let spans_max = self.regions_max as usize * SPANS_PER_REGION;
+        self.heat.add(&view.regions, self.samples, self.kept, spans_max);
+        let room = Room::new(self.nodes.len(), &view.nodes, self.low);
+        let mut draft = Draft { plan, room, victims: self.victims(), demoted: 0 };
+        self.relieve(view, &mut draft);
+        let slow = self.heat.spans.iter().filter(|span| self.tier(span.node) > 0).copied().collect();
+        self.promote(slow, &mut draft);
+        Wake::After(self.epoch)
+    }
+
+    fn state(&self) -> String {
+        to_text(&self.heat)
+    }
+
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        self.heat = from_text(state)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

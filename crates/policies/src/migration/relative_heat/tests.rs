@@ -1,0 +1,130 @@
+use super::*;
+use crate::testing::{N, machine, moves_of, node, node_view};
+use memtide_core::TaskId;
+use memtide_core::policy::Region;
+
+const FAST: NodeId = NodeId(0);
+const SLOW: NodeId = NodeId(1);
+
+/// A fast node, and one with three times its latency.
+fn two() -> Machine {
+    machine(&[node(0, 0, 9000.0), N { read_ns: 240.0, ..node(1, 0, 3000.0) }])
+}
+
+fn policy(text: &str) -> Box<dyn Migration> {
+    crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(&two())
+}
+
+/// A region on a node: first page, pages, samples of fifty that were accesses.
+fn region(start: u64, pages: u64, node: NodeId, reads: u32) -> Region {
+    let (task, start, size) = (TaskId(0), Vpn(start), PageSize::Base);
+    Region { task, start, pages, size, node, reads, writes: 0, age: 0 }
+}
+
+fn seen(regions: &[Region], free: u64) -> View {
+    let mut view = View { nodes: vec![node_view(FAST, 1000, free)], ..View::default() };
+    regions.iter().for_each(|&region| view.regions.push(region));
+    view
+}
+
+/// Pages of the first epoch's plan that go up and that go down.
+fn decide(text: &str, regions: &[Region], free: u64) -> (Vec<u64>, Vec<u64>) {
+    let mut plan = Plan::default();
+    policy(text).decide(&seen(regions, free), &mut plan);
+    let pages = |to| {
+        let moves = moves_of(&plan).into_iter().filter(move |(m, _)| m.to == to);
+        moves.map(|(m, _)| m.page.0).collect::<Vec<_>>()
+    };
+    (pages(FAST), pages(SLOW))
+}
+
+#[test]
+fn hotter_pages_take_the_place_of_cooler_ones_whatever_their_counts() {
+    // All were accessed in each tenth of the epoch: none is hot or cold by itself.
+    for (slow, fast) in [(50, 20), (15, 0), (30, 5)] {
+        let (up, down) =
+            decide("relative-heat", &[region(0, 10, SLOW, slow), region(100, 980, FAST, fast)], 20);
+        assert_eq!((up, down.len()), ((0..10).collect(), 10), "{slow} for {fast}");
+    }
+}
+
+#[test]
+fn nothing_moves_for_equally_hot_pages() {
+    for heat in [0, 3, 25, 50] {
+        let regions = [region(0, 100, SLOW, heat), region(100, 980, FAST, heat)];
+        assert_eq!(decide("relative-heat", &regions, 20), (vec![], vec![]), "{heat}");
+    }
+    let chance = [region(0, 100, SLOW, 12), region(100, 980, FAST, 8)];
+    assert_eq!(decide("relative-heat", &chance, 20), (vec![], vec![]), "12 and 8 of 50 may be chance");
+    assert_eq!(decide("relative-heat:deviations=0", &chance, 20).0.len(), 100);
+}
+
+#[test]
+fn idle_pages_stay_on_fast_memory_that_has_room() {
+    let regions = [region(0, 100, FAST, 0), region(100, 100, SLOW, 0), region(200, 50, SLOW, 30)];
+    let (up, down) = decide("relative-heat", &regions, 800);
+    assert_eq!((up, down), ((200..250).collect(), vec![]));
+}
+
+#[test]
+fn move_that_does_not_pay_in_time_is_not_made() {
+    let regions = [region(0, 10, SLOW, 1)];
+    assert_eq!(decide("relative-heat", &regions, 800).0.len(), 10);
+    // 0.03 accesses in 10 ms save 160 ns each: 5 ns in 10 ms. The move takes 800 ns and the copy.
+    assert_eq!(decide("relative-heat:payback_ms=1000", &regions, 800).0, Vec::<u64>::new());
+}
+
+#[test]
+fn hottest_go_first_and_limits_are_kept() {
+    let regions = [
+        region(0, 100, SLOW, 20),
+        region(100, 100, SLOW, 40),
+        region(200, 700, FAST, 1),
+        region(900, 100, FAST, 0),
+    ];
+    let (up, down) = decide("relative-heat:pages=60", &regions, 20);
+    assert_eq!((up, down), ((100..160).collect(), (900..960).collect()));
+    let (up, down) = decide("relative-heat:low=3:high=3", &regions[..2], 100);
+    assert_eq!((up.len(), down.len()), (70, 0), "3 % of the node's 1,000 pages stay free");
+}
+
+#[test]
+fn full_node_is_demoted_until_high_is_free() {
+    let (up, down) =
+        decide("relative-heat:low=2:high=5", &[region(0, 900, FAST, 9), region(900, 90, FAST, 2)], 10);
+    assert_eq!((up, down), (vec![], (900..940).collect()));
+}
+
+#[test]
+fn huge_page_makes_room_for_base_pages_and_is_moved_whole() {
+    let huge =
+        |start, pages, node, reads| Region { size: PageSize::Huge, ..region(start, pages, node, reads) };
+    let (up, down) = decide("relative-heat", &[region(0, 10, SLOW, 30), huge(512, 1, FAST, 1)], 20);
+    assert_eq!((up, down), ((0..10).collect(), vec![512]));
+    let (up, down) = decide("relative-heat", &[huge(512, 1, SLOW, 30), region(2048, 980, FAST, 1)], 20);
+    assert_eq!((up, down.len()), (vec![512], 512));
+}
+
+#[test]
+fn resumed_policy_decides_as_the_one_that_was_saved() {
+    let epochs = [
+        seen(&[region(0, 600, SLOW, 9), region(600, 980, FAST, 8)], 20),
+        seen(&[region(0, 300, SLOW, 40), region(300, 300, SLOW, 2), region(600, 980, FAST, 5)], 20),
+    ];
+    let mut saved = policy("relative-heat");
+    saved.decide(&epochs[0], &mut Plan::default());
+    let mut resumed = policy("relative-heat");
+    resumed.resume(&saved.state()).unwrap();
+    let plans = [saved, resumed].map(|mut policy| {
+        let mut plan = Plan::default();
+        policy.decide(&epochs[1], &mut plan);
+        moves_of(&plan)
+    });
+    assert!(!plans[0].is_empty());
+    assert_eq!(plans[0], plans[1]);
+    for text in
+        ["x", "[1]", r#"[{"task":0,"start":4,"end":4,"size":"base","node":0,"accessed":0,"samples":0}]"#]
+    {
+        assert!(policy("relative-heat").resume(text).is_err(), "{text}");
+    }
+}
