@@ -577,7 +577,7 @@ mod tests {
         let refused = |params: &str| events(&format!("{SMALL},{params}")).expect_err("it runs");
         assert!(refused("send=a+d").contains("no array 'd'; it has a, b, c"));
         assert!(refused("send=").contains("names of arrays"));
-        assert!(refused("priority=2").contains("names of arrays"));
+        assert!(refused("lock=a").contains("arrays of 'send'"));
         assert!(refused("send=a,lock=c").contains("arrays of 'send'"));
         assert!(refused("send=a,lock=a/1of2").contains("arrays of 'send'"));
         assert!(refused("send=d/1of2").contains("no array 'd'"));
@@ -586,6 +586,7 @@ mod tests {
         }
         assert!(refused("send=a,priority=6").contains("from 1 to 5"));
         assert!(refused("send=a,settle=-1").contains("from 0 to 1000000"));
-        assert!(refused("settle=1").contains("names of arrays"));
+        assert!(refused("priority=0").contains("from 1 to 5"));
+        assert!(events(&format!("{SMALL},priority=2")).is_ok(), "a service level alone, as in a run file");
     }
 }
