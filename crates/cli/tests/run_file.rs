@@ -9,7 +9,10 @@ use support::call::{ROWS, file, json, memtide, refused, stdout_of};
 use support::docs::root;
 
 /// Local memory of 27 MiB and 4 MiB of remote memory: a batch job does not fit beside a server.
-const MACHINE: [&str; 4] = ["-m", "pms", "--scale", "64"];
+const MACHINE: [&str; 6] = ["-m", "pms", "--scale", "64", "--set", FAST_LINK];
+
+/// Pages leave within the tests' short programs; remote reads take as long as over pms' own link.
+const FAST_LINK: &str = "link.zynq-remote.bandwidth_mbps=20000";
 
 const MIX: &str = r#"
 [[program]]
@@ -146,7 +149,8 @@ fn traces_offer_names_and_ranges_and_are_relative_to_the_run_file() {
     );
     let mix = file(&folder.path().join("mixes"), "mix.toml", &text);
     let policy = "local+pms:migrate=100,return=100,epoch_ms=1";
-    let args = ["simulate", "-m", "pms", "--run", &mix, "--limit", "200000", "-p", policy];
+    let machine = ["simulate", "-m", "pms", "--set", FAST_LINK];
+    let args = [&machine[..], &["--run", &mix, "--limit", "200000", "-p", policy]].concat();
     let whole = json(&args);
     assert!(number(&whole["report"]["pages"]["migrated"]) > 100.0, "{}", whole["report"]["pages"]);
     assert_eq!(levels(&whole, policy).len(), 2);
