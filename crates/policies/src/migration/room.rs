@@ -1,7 +1,45 @@
-//! Room on the nodes for the moves of a plan under construction.
+//! Tiers, and the room on their nodes for the moves of a plan under construction.
 
-use memtide_core::NodeId;
-use memtide_core::policy::NodeView;
+use memtide_core::policy::{NodeOrder, NodeView};
+use memtide_core::{Machine, NodeId};
+
+/// A machine's nodes by tier and distance.
+pub(super) struct Tiers {
+    order: NodeOrder,
+    /// Tier of each node, 0 the fastest.
+    tiers: Vec<usize>,
+}
+
+impl Tiers {
+    pub(super) fn of(machine: &Machine) -> Tiers {
+        let tiers = machine.node_ids().map(|node| machine.tier_of(node).index()).collect();
+        Tiers { order: NodeOrder::of(machine), tiers }
+    }
+
+    /// Number of nodes.
+    pub(super) fn nodes(&self) -> usize {
+        self.tiers.len()
+    }
+
+    /// A node's tier, 0 the fastest.
+    pub(super) fn tier(&self, node: NodeId) -> usize {
+        self.tiers[node.index()]
+    }
+
+    pub(super) fn slowest(&self) -> usize {
+        self.tiers.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The nodes of a tier, nearest first.
+    pub(super) fn near(&self, tier: usize, from: NodeId) -> impl Iterator<Item = NodeId> {
+        self.order.from_node(from).iter().copied().filter(move |&node| self.tier(node) == tier)
+    }
+
+    /// The nearest node of a tier with that many free base pages.
+    pub(super) fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
+        self.near(tier, from).find(|&node| room.of(node) >= pages)
+    }
+}
 
 /// Free base pages on each node, and those to keep free; an unknown node takes any number.
 pub(super) struct Room(Vec<Option<(u64, u64)>>);

@@ -2,14 +2,14 @@
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Frame, Migration, Move, NodeOrder, Plan, Reason, Region, RegionSampling, Sensor,
-    Sensors, View, Wake,
+    Delivery, Event, Frame, Migration, Move, Plan, Reason, Region, RegionSampling, Sensor, Sensors, View,
+    Wake,
 };
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
 use serde::{Deserialize, Serialize};
 
-use super::room::Room;
+use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 
@@ -82,9 +82,7 @@ const SAMPLES: u32 = 10;
 const MARGIN: u32 = 2;
 
 struct HotCold {
-    order: NodeOrder,
-    /// Tier of each node, 0 the fastest.
-    tiers: Vec<usize>,
+    tiers: Tiers,
     epoch: Time,
     sampling: Time,
     regions_max: u32,
@@ -109,8 +107,7 @@ impl HotCold {
         let pages = u64::from(values.u32("pages"));
         let intervals = epoch.0 / (sampling.0 * u64::from(SAMPLES));
         HotCold {
-            order: NodeOrder::of(machine),
-            tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
+            tiers: Tiers::of(machine),
             epoch,
             sampling,
             regions_max: values.u32("regions"),
@@ -125,7 +122,7 @@ impl HotCold {
     }
 
     fn tier(&self, node: NodeId) -> usize {
-        self.tiers[node.index()]
+        self.tiers.tier(node)
     }
 
     /// Access frequency of a region, in samples; writes count more, if configured.
@@ -141,19 +138,13 @@ impl HotCold {
         self.heat(region) == 0 && region.age >= self.cold_age
     }
 
-    /// The nearest node of a tier with that many free base pages.
-    fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
-        let near = self.order.from_node(from).iter().copied();
-        near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
-    }
-
     /// Moves a region's pages while there is free memory, at most `most`; returns the number of base pages to
     /// move.
     fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let mut sent = 0;
         for at in 0..region.pages {
             let size = region.size;
-            let Some(to) = self.to(tier, region.node, size.base_pages(), &draft.room) else { break };
+            let Some(to) = self.tiers.to(tier, region.node, size.base_pages(), &draft.room) else { break };
             if sent + size.base_pages() > most {
                 break;
             }
@@ -168,7 +159,7 @@ impl HotCold {
 
     /// Demotes cold regions.
     fn demote_cold(&self, regions: &[Region], draft: &mut Draft<'_>) {
-        let slowest = self.tiers.iter().copied().max().unwrap_or(0);
+        let slowest = self.tiers.slowest();
         let mut cold: Vec<&Region> =
             regions.iter().filter(|r| self.is_cold(r) && self.tier(r.node) < slowest).collect();
         cold.sort_by_key(|r| (std::cmp::Reverse(r.age), r.task, r.start));
@@ -253,8 +244,8 @@ impl HotCold {
     }
 
     fn room_in_fastest(&self, draft: &Draft<'_>) -> u64 {
-        let fastest = (0..self.tiers.len()).filter(|&node| self.tiers[node] == 0);
-        fastest.map(|node| draft.room.of(NodeId(node as u8))).sum()
+        let nodes = (0..self.tiers.nodes()).map(NodeId::from);
+        nodes.filter(|&node| self.tier(node) == 0).map(|node| draft.room.of(node)).sum()
     }
 }
 
@@ -334,7 +325,7 @@ impl Migration for HotCold {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let regions: Vec<Region> = view.regions.iter().collect();
-        let room = Room::new(self.tiers.len(), &view.nodes, self.low);
+        let room = Room::new(self.tiers.nodes(), &view.nodes, self.low);
         let mut draft = Draft { plan, room, victims: self.victims(&regions), demoted: 0 };
         self.demote_cold(&regions, &mut draft);
         self.relieve(view, &mut draft);

@@ -105,7 +105,7 @@ impl TryFrom<Vec<Span>> for Heat {
 impl Heat {
     /// Adds an epoch's samples, `samples` of each page; earlier ones count `kept` times as much as before.
     ///
-    /// The monitor draws the borders of its regions anew each time: those of several epochs together show
+    /// The monitor draws new borders of its regions each time: those of several epochs together show
     /// where the hot pages are.
     ///
     /// ```text

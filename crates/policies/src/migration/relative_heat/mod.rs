@@ -4,13 +4,12 @@ mod heat;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Frame, Migration, Move, NodeOrder, Plan, Reason, RegionSampling, Sensor, Sensors, View,
-    Wake,
+    Delivery, Event, Frame, Migration, Move, Plan, Reason, RegionSampling, Sensor, Sensors, View, Wake,
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
 use self::heat::{Heat, Span};
-use super::room::Room;
+use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 
@@ -82,7 +81,7 @@ const SAMPLES: u64 = 10;
 const SPANS_PER_REGION: usize = 4;
 
 struct RelativeHeat {
-    order: NodeOrder,
+    tiers: Tiers,
     nodes: Vec<Node>,
     epoch: Time,
     sampling: Time,
@@ -104,8 +103,6 @@ struct RelativeHeat {
 
 /// What the machine file says of a node.
 struct Node {
-    /// 0 the fastest.
-    tier: usize,
     /// Idle latency from the nearest CPUs.
     latency: Time,
     /// To read or write a base page.
@@ -123,7 +120,7 @@ impl RelativeHeat {
         let pages = u64::from(values.u32("pages"));
         let half_lives = epoch.0 as f64 / ms("half_life_ms").0 as f64;
         RelativeHeat {
-            order: NodeOrder::of(machine),
+            tiers: Tiers::of(machine),
             nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
             epoch,
             sampling,
@@ -140,19 +137,12 @@ impl RelativeHeat {
     }
 
     fn tier(&self, node: NodeId) -> usize {
-        self.nodes[node.index()].tier
-    }
-
-    /// The nearest node of a tier with that many free base pages.
-    fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
-        let near = self.order.from_node(from).iter().copied();
-        near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
+        self.tiers.tier(node)
     }
 
     /// The fastest tier's nearest node.
     fn fastest(&self, from: NodeId) -> NodeId {
-        let mut near = self.order.from_node(from).iter().copied();
-        near.find(|&node| self.tier(node) == 0).unwrap_or(from)
+        self.tiers.near(0, from).next().unwrap_or(from)
     }
 
     /// Cost of moving a base page of a span to a node, in ns.
@@ -186,7 +176,7 @@ impl RelativeHeat {
         let size = span.size;
         let mut sent = 0;
         while sent + size.base_pages() <= most.min(span.pages()) {
-            let Some(to) = self.to(tier, span.node, size.base_pages(), &draft.room) else { break };
+            let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), &draft.room) else { break };
             let (task, from, wish) = (span.task, span.node, Frame::ANY);
             let page = Vpn(span.start + sent);
             draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
@@ -199,7 +189,7 @@ impl RelativeHeat {
     /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
     fn demote(&self, victim: &mut Span, wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
-        let slower = 1..=self.nodes.iter().map(|node| node.tier).max().unwrap_or(0);
+        let slower = 1..=self.tiers.slowest();
         let mut tiers = slower.map(|tier| self.send(victim, tier, Reason::MakeRoom, most, draft));
         let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
         draft.demoted += gone;
@@ -280,7 +270,6 @@ impl Node {
         let kernel = &machine.kernel;
         let line_ns = LINE_BYTES as f64 / machine.node_bandwidth(node).as_mbps() * 1000.0;
         Node {
-            tier: machine.tier_of(node).index(),
             latency: machine.idle_latency(machine.nearest_initiator(node), node),
             copy: Time::from_ns(line_ns * (PAGE_BYTES / LINE_BYTES) as f64),
             move_ns: kernel.unmap_ns + kernel.shootdown_ns + kernel.remap_ns,
