@@ -1,5 +1,7 @@
 //! Heat of the tasks' memory: counts of sampled accesses that fade, by spans of pages.
 
+use std::cmp::Ordering;
+
 use memtide_core::policy::{Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,11 @@ impl Span {
     pub fn rate(&self) -> f64 {
         let (share, _) = self.share();
         -libm::log1p(-share)
+    }
+
+    /// Spans by decreasing rate.
+    pub fn hottest_first(a: &Span, b: &Span) -> Ordering {
+        b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start)))
     }
 
     /// Whether it is accessed more often than another span, by more than `deviations` standard deviations of

@@ -218,7 +218,7 @@ impl RelativeHeat {
 
     /// Promotes the hottest pages while they are worth it.
     fn promote(&self, mut hot: Vec<Span>, draft: &mut Draft<'_>) {
-        hot.sort_by(|a, b| b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start))));
+        hot.sort_by(Span::hottest_first);
         let mut left = self.pages;
         for mut span in hot {
             while left >= span.size.base_pages() && span.pages() > 0 {
@@ -237,7 +237,7 @@ impl RelativeHeat {
     }
 
     /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
-    /// Returns whether any were demoted.
+    /// Returns whether a page of the span has room.
     fn make_room_for(&self, span: &Span, wanted: u64, draft: &mut Draft<'_>) -> bool {
         let mut gone = 0;
         while gone < wanted {
@@ -260,7 +260,7 @@ impl RelativeHeat {
     fn victims(&self) -> Vec<Span> {
         let mut victims: Vec<Span> =
             self.heat.spans.iter().filter(|span| self.tier(span.node) == 0).copied().collect();
-        victims.sort_by(|a, b| b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start))));
+        victims.sort_by(Span::hottest_first);
         victims
     }
 }
