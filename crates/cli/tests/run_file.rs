@@ -88,6 +88,16 @@ fn levels_are_in_every_format_and_explained() {
 }
 
 #[test]
+fn options_of_traces_are_refused_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mix = mix(folder.path(), MIX);
+    for option in ["--skip", "--limit"] {
+        let args = [&["simulate"], &MACHINE[..], &["--run", &mix, option, "100"]].concat();
+        refused(2, &args, &[&format!("{option} is for traces")]);
+    }
+}
+
+#[test]
 fn mean_of_a_level_is_that_of_its_programs() {
     let folder = tempfile::tempdir().unwrap();
     let mix = mix(folder.path(), &MIX.replace("priority = 5", "priority = 1"));
