@@ -14,6 +14,7 @@ pub mod processes;
 pub mod sensors;
 mod sys;
 pub mod topology;
+mod zones;
 
 use std::io;
 

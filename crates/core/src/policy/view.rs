@@ -110,7 +110,7 @@ pub struct NodeView {
     pub node: NodeId,
     /// Its base pages; 0 if offline.
     pub pages: u64,
-    /// Free ones among them.
+    /// Free ones among them, that programs' pages can have without reclaim.
     pub free_pages: u64,
     /// Watermarks of its free memory ([`Sensor::Watermarks`](super::Sensor::Watermarks)).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,7 @@ use crate::sensors::regions::Kind;
 use crate::sensors::{OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
 use crate::topology::{Numbers, memory_of};
+use crate::zones::Zones;
 
 pub use crate::sensors::{Monitoring, task};
 
@@ -148,13 +149,15 @@ impl Live {
 
     /// Usage of the machine's nodes; one that is offline has no memory.
     fn node_views(&self) -> Vec<NodeView> {
+        // Without the file, every node would count as full, and nothing would move there.
+        let zones = Zones::read().unwrap_or_default();
         let nodes = (0..).zip(&self.watched.numbers.nodes).map(|(number, id)| {
             let memory = memory_of(*id).unwrap_or_default();
             let pages = memory.total_kib / PAGE_KIB;
             NodeView {
                 node: NodeId(number),
                 pages,
-                free_pages: (memory.free_kib / PAGE_KIB).min(pages),
+                free_pages: zones.free_pages(*id).min(pages),
                 watermarks: None,
                 traffic: None,
                 loaded_latency: None,
