@@ -26,6 +26,7 @@ const SAMPLING: RegionSampling = RegionSampling {
     aggregation: Time::from_ms(100),
     regions_max: 500,
     writes: true,
+    budget_bp: None,
 };
 
 /// Runs a test of this file in a guest, with its name as its role.

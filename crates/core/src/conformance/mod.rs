@@ -98,6 +98,7 @@ impl ConformancePolicy {
             aggregation: epoch,
             regions_max: 300,
             writes: false,
+            budget_bp: None,
         };
         (ConformancePolicy { script, layout, epoch, sampling, task: None, log: log.clone() }, log)
     }

@@ -76,7 +76,7 @@ pub enum Sensor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionSampling {
-    /// Sampling interval: time between two samples of a region.
+    /// Sampling interval: time between two samples of a region. With a budget, the one to start with.
     pub sampling: Time,
     /// Aggregation interval: time over which samples are counted; at least `sampling`, at most the epoch.
     pub aggregation: Time,
@@ -84,6 +84,35 @@ pub struct RegionSampling {
     pub regions_max: u32,
     /// Count writes separately from reads. If false, the host may skip that, and writes may be 0.
     pub writes: bool,
+    /// Budget for samples, in hundredths of a percent of a core's time. If given, the host keeps to it by the
+    /// sampling interval ([`RegionSampling::tuned`]), and says how many samples were taken
+    /// ([`View::region_samples`](super::View::region_samples)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_bp: Option<u32>,
+}
+
+/// A tuned sampling interval is at least this part of the one to start with.
+const TUNED_DIVISOR_MAX: u64 = 100;
+/// Minimum samples per aggregation interval of a tuned one.
+const TUNED_SAMPLES_MIN: u64 = 10;
+
+impl RegionSampling {
+    /// The sampling interval that keeps to the budget, after one that took `spent` of a core's time in `passed`
+    /// time. Shorter is better: it tells apart how often pages are accessed that have an access in each longer
+    /// one, and counts as many accesses of the others.
+    ///
+    /// It is a hundredth of `sampling` to a tenth of `aggregation`, and changes by a third or more, at most
+    /// fourfold.
+    pub fn tuned(&self, interval: Time, spent: Time, passed: Time) -> Time {
+        let Some(budget_bp) = self.budget_bp.filter(|_| passed > Time::ZERO) else { return interval };
+        let share_bp = spent.0 as f64 / passed.0 as f64 * 1e4;
+        let most = (self.aggregation.0 / TUNED_SAMPLES_MIN).max(1);
+        let least = (self.sampling.0 / TUNED_DIVISOR_MAX).clamp(1, most);
+        let change = (share_bp / f64::from(budget_bp.max(1))).clamp(0.25, 4.0);
+        let wanted = ((interval.0 as f64 * change) as u64).clamp(least, most);
+        let is_close = wanted * 3 < interval.0 * 4 && interval.0 * 2 < wanted * 3;
+        if is_close { interval } else { Time(wanted) }
+    }
 }
 
 impl Default for RegionSampling {
@@ -91,7 +120,7 @@ impl Default for RegionSampling {
     /// counted separately.
     fn default() -> RegionSampling {
         let (sampling, aggregation) = (Time::from_ms(5), Time::from_ms(100));
-        RegionSampling { sampling, aggregation, regions_max: 1000, writes: false }
+        RegionSampling { sampling, aggregation, regions_max: 1000, writes: false, budget_bp: None }
     }
 }
 
@@ -281,9 +310,9 @@ impl Sensors {
             time => Time((time.0 / u64::from(scale)).max(1)),
         };
         let request = |request: &Request| match request.sensor {
-            Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes }) => {
-                let (sampling, aggregation) = (time(sampling), time(aggregation));
-                let sensor = Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes });
+            Sensor::Regions(regions) => {
+                let (sampling, aggregation) = (time(regions.sampling), time(regions.aggregation));
+                let sensor = Sensor::Regions(RegionSampling { sampling, aggregation, ..regions });
                 Request { sensor, ..*request }
             }
             Sensor::TlbMisses(sampling) => {
@@ -432,12 +461,31 @@ mod tests {
     }
 
     #[test]
+    fn tuned_interval_keeps_to_the_budget() {
+        let (sampling, aggregation) = (Time::from_ms(10), Time::from_ms(500));
+        let regions = RegionSampling { sampling, aggregation, budget_bp: Some(100), ..Default::default() };
+        // 1,000 regions of 1 us each: 10 % of a core at 10 ms, 1 % would be at 100 ms.
+        let spent = |interval: Time, sample_ns: u64| Time(sample_ns * 1000 * (aggregation.0 / interval.0));
+        for (sample_ns, expected_us) in [(1_000_000, 50_000), (100_000, 10_000), (1000, 100), (0, 100)] {
+            let mut interval = sampling;
+            for _ in 0..10 {
+                interval = regions.tuned(interval, spent(interval, sample_ns), aggregation);
+            }
+            let share = interval.0 as f64 / Time::from_us(expected_us).0 as f64;
+            assert!((0.75..=1.5).contains(&share), "{sample_ns}: {interval}");
+        }
+        let free = RegionSampling { budget_bp: None, ..regions };
+        assert_eq!(free.tuned(sampling, aggregation, aggregation), sampling);
+    }
+
+    #[test]
     fn scale_divides_times_and_nothing_else() {
         let sampling = RegionSampling {
             sampling: Time::from_ms(8),
             aggregation: Time::from_ms(80),
             regions_max: 300,
             writes: true,
+            budget_bp: Some(100),
         };
         let scaled = sensors().want(Sensor::Regions(sampling)).scaled(8);
         assert_eq!(scaled.first_epoch, Time(12_500_000_000));

@@ -37,6 +37,11 @@ pub struct View {
     /// samples since the last epoch ([`Sensor::PageSamples`](super::Sensor::PageSamples)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
+    /// Samples of each region since the last epoch, if the host chose their interval
+    /// ([`RegionSampling::budget_bp`](super::RegionSampling::budget_bp)); 0 if the regions are those of the
+    /// last epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region_samples: Option<u32>,
     /// Pages that reclaim would take next, oldest first on each node
     /// ([`Sensor::InactivePages`](super::Sensor::InactivePages)): at most as many as each node lacks to its
     /// watermark for promotions.

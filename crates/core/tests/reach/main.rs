@@ -32,6 +32,7 @@ const REGIONS: Sensor = Sensor::Regions(RegionSampling {
     aggregation: EPOCH,
     regions_max: 1000,
     writes: true,
+    budget_bp: None,
 });
 
 /// All plans and their outcomes.

@@ -21,6 +21,7 @@ pub(super) const SAMPLING: RegionSampling = RegionSampling {
     aggregation: Time::from_ms(500),
     regions_max: 300,
     writes: false,
+    budget_bp: None,
 };
 
 pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {

@@ -183,6 +183,7 @@ impl Sense for RegionSensor {
             Err(error) => return self.failed(&error, watched),
         };
         (self.failures, self.has_worked) = (0, true);
+        view.region_samples = self.monitor.monitor.samples();
         let regions: usize = all.iter().map(Vec::len).sum();
         let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);
         let mut forbidden = None;

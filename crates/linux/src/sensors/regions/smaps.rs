@@ -172,6 +172,7 @@ mod tests {
         aggregation: Time::from_ms(100),
         regions_max: 3,
         writes: false,
+        budget_bp: None,
     };
 
     /// Mappings of 100 pages at these pages, with these numbers of resident and referenced pages.

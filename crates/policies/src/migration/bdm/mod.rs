@@ -178,6 +178,7 @@ impl Migration for Bdm {
             aggregation: self.window,
             regions_max: self.regions_max,
             writes: false,
+            budget_bp: None,
         };
         Sensors::new(Delivery::Deployable, self.window)
             .require(Sensor::Threads)

@@ -317,6 +317,7 @@ impl Migration for HotCold {
             aggregation: Time(self.sampling.0 * u64::from(SAMPLES)),
             regions_max: self.regions_max,
             writes: self.write_weight > 0,
+            budget_bp: None,
         };
         Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions))
     }

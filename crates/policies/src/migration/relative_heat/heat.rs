@@ -18,8 +18,9 @@ pub(super) struct Span {
     pub node: NodeId,
     /// Samples that found a page accessed. They count less with each epoch.
     pub accessed: f64,
-    /// All samples, in the same way.
+    /// All samples, and the epochs in which they were taken, in the same way.
     pub samples: f64,
+    pub epochs: f64,
 }
 
 impl Span {
@@ -34,10 +35,30 @@ impl Span {
         (share, share * (1.0 - share) / (self.samples + 1.0))
     }
 
-    /// Accesses per sampling interval, if they come at random times: two in one interval are one sample.
+    /// Sampling intervals per epoch for each base page of a page.
+    fn intervals(&self) -> f64 {
+        self.samples / (self.epochs * self.size.base_pages() as f64)
+    }
+
+    /// Accesses of a base page per epoch, if they come at random times: two in one interval are one sample.
     pub fn rate(&self) -> f64 {
         let (share, _) = self.share();
-        -libm::log1p(-share)
+        -libm::log1p(-share) * self.intervals()
+    }
+
+    /// The share that another span would have if its pages and samples were those of this one, and its
+    /// variance.
+    fn share_of(&self, other: &Span) -> (f64, f64) {
+        let (share, variance) = other.share();
+        let ratio = other.intervals() / self.intervals();
+        let missed = libm::pow(1.0 - share, ratio);
+        let slope = ratio * missed / (1.0 - share);
+        (1.0 - missed, variance * slope * slope)
+    }
+
+    /// Whether every sample found it accessed, so that the samples say only how often it is accessed at least.
+    fn is_saturated(&self) -> bool {
+        self.samples - self.accessed < 1.0
     }
 
     /// Spans by decreasing rate.
@@ -48,8 +69,8 @@ impl Span {
     /// Whether it is accessed more often than another span, by more than `deviations` standard deviations of
     /// the difference.
     pub fn is_hotter(&self, other: &Span, deviations: f64) -> bool {
-        let ((share, variance), (others_share, others_variance)) = (self.share(), other.share());
-        share - others_share > deviations * (variance + others_variance).sqrt()
+        let ((share, variance), (others_share, others_variance)) = (self.share(), self.share_of(other));
+        !other.is_saturated() && share - others_share > deviations * (variance + others_variance).sqrt()
     }
 
     /// Whether the pages after it continue it: differences of at most `deviations` are none.
@@ -62,8 +83,9 @@ impl Span {
     fn absorb(&mut self, next: &Span) {
         let (own, others) = (self.pages() as f64, next.pages() as f64);
         let mean = |a: f64, b: f64| (a * own + b * others) / (own + others);
-        (self.accessed, self.samples) =
-            (mean(self.accessed, next.accessed), mean(self.samples, next.samples));
+        self.accessed = mean(self.accessed, next.accessed);
+        self.samples = mean(self.samples, next.samples);
+        self.epochs = mean(self.epochs, next.epochs);
         self.end = next.end;
     }
 }
@@ -97,6 +119,8 @@ impl TryFrom<Vec<Span>> for Heat {
             span.start < span.end
                 && is_count(span.samples)
                 && is_count(span.accessed)
+                && is_count(span.epochs)
+                && span.epochs > 0.0
                 && span.accessed <= span.samples
         };
         match spans.iter().find(|span| !is_right(span)) {
@@ -155,9 +179,11 @@ fn lay_over(before: &[Span], region: &Region, samples: f64, kept: f64, spans: &m
     let mut at = start.0;
     let mut push = |to: u64, history: Option<&Span>| {
         if at < to {
-            let (hits, all) = history.map_or((0.0, 0.0), |span| (span.accessed, span.samples));
+            let (hits, all, epochs) =
+                history.map_or((0.0, 0.0, 0.0), |span| (span.accessed, span.samples, span.epochs));
             let (accessed, samples) = (hits * kept + accessed, all * kept + samples);
-            spans.push(Span { task, start: at, end: to, size, node, accessed, samples });
+            let epochs = epochs * kept + 1.0;
+            spans.push(Span { task, start: at, end: to, size, node, accessed, samples, epochs });
             at = to;
         }
     };
@@ -221,12 +247,31 @@ mod tests {
             node: NodeId(0),
             accessed,
             samples,
+            epochs: samples / 10.0,
         };
         assert!(span(60.0, 100.0).is_hotter(&span(30.0, 100.0), 3.0));
         assert!(!span(6.0, 10.0).is_hotter(&span(3.0, 10.0), 3.0), "few samples");
         assert!(!span(100.0, 100.0).is_hotter(&span(100.0, 100.0), 0.0));
-        // Half of the intervals have an access if there are ln 2 in each on average.
-        assert!((span(500.0, 1000.0).rate() - std::f64::consts::LN_2).abs() < 0.01);
+        // Half of the intervals have an access if there are ln 2 in each on average; an epoch has ten.
+        assert!((span(500.0, 1000.0).rate() - 10.0 * std::f64::consts::LN_2).abs() < 0.1);
+    }
+
+    #[test]
+    fn huge_page_counts_by_its_base_pages_and_not_at_all_if_always_accessed() {
+        let span = |size, accessed| Span {
+            task: TaskId(0),
+            start: 0,
+            end: 512,
+            size,
+            node: NodeId(0),
+            accessed,
+            samples: 500.0,
+            epochs: 10.0,
+        };
+        let hot = span(PageSize::Base, 250.0);
+        assert!(hot.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.7 and 3.9 / 512 accesses");
+        assert!(!hot.is_hotter(&span(PageSize::Huge, 500.0), 3.0), "it may have any number");
+        assert!(!span(PageSize::Huge, 500.0).is_hotter(&hot, 3.0));
     }
 
     proptest! {

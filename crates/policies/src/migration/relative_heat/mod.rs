@@ -25,8 +25,14 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "sampling_us",
                 "us",
-                "sampling interval of a region; at most a tenth of `epoch_ms`",
+                "sampling interval of a region at first; at most a tenth of `epoch_ms`",
                 [100, 10_000, 1_000_000],
+            ),
+            Parameter::integer(
+                "budget_bp",
+                "",
+                "share of a core for samples, in hundredths of a percent: sets the interval; 0: it stays",
+                [0, 100, 10_000],
             ),
             Parameter::integer("regions", "regions", "maximum number of regions", [10, 1000, 100_000]),
             Parameter::integer(
@@ -85,13 +91,14 @@ struct RelativeHeat {
     nodes: Vec<Node>,
     epoch: Time,
     sampling: Time,
+    budget_bp: Option<u32>,
     regions_max: u32,
-    /// Samples of a page per epoch.
+    /// Samples of a page per epoch, if the host does not choose their number.
     samples: f64,
     /// Weight of the samples until now beside a new one's.
     kept: f64,
     deviations: f64,
-    /// Sampling intervals in which a move must pay.
+    /// Epochs in which a move must pay.
     payback: f64,
     low: u64,
     high: u64,
@@ -124,11 +131,12 @@ impl RelativeHeat {
             nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
             epoch,
             sampling,
+            budget_bp: Some(values.u32("budget_bp")).filter(|&budget| budget > 0),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
             kept: libm::exp2(-half_lives),
             deviations: values.f64("deviations"),
-            payback: ms("payback_ms").0 as f64 / sampling.0 as f64,
+            payback: ms("payback_ms").0 as f64 / epoch.0 as f64,
             low: values.u32("low").into(),
             high: values.u32("high").into(),
             pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
@@ -294,6 +302,7 @@ impl Migration for RelativeHeat {
             aggregation: self.epoch,
             regions_max: self.regions_max,
             writes: false,
+            budget_bp: self.budget_bp,
         };
         Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions))
     }
@@ -302,7 +311,11 @@ impl Migration for RelativeHeat {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
-        self.heat.add(&view.regions, self.samples, self.kept, spans_max);
+        let samples = view.region_samples.map_or(self.samples, f64::from);
+        if samples == 0.0 {
+            return Wake::After(self.epoch);
+        }
+        self.heat.add(&view.regions, samples, self.kept, spans_max);
         let room = Room::new(self.nodes.len(), &view.nodes, self.low);
         let mut draft = Draft { plan, room, victims: self.victims(), demoted: 0 };
         self.relieve(view, &mut draft);

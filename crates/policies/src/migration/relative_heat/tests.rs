@@ -29,8 +29,12 @@ fn seen(regions: &[Region], free: u64) -> View {
 
 /// Pages of the first epoch's plan that go up and that go down.
 fn decide(text: &str, regions: &[Region], free: u64) -> (Vec<u64>, Vec<u64>) {
+    decide_on(text, &seen(regions, free))
+}
+
+fn decide_on(text: &str, view: &View) -> (Vec<u64>, Vec<u64>) {
     let mut plan = Plan::default();
-    policy(text).decide(&seen(regions, free), &mut plan);
+    policy(text).decide(view, &mut plan);
     let pages = |to| {
         let moves = moves_of(&plan).into_iter().filter(move |(m, _)| m.to == to);
         moves.map(|(m, _)| m.page.0).collect::<Vec<_>>()
@@ -101,8 +105,13 @@ fn huge_page_makes_room_for_base_pages_and_is_moved_whole() {
         |start, pages, node, reads| Region { size: PageSize::Huge, ..region(start, pages, node, reads) };
     let (up, down) = decide("relative-heat", &[region(0, 10, SLOW, 30), huge(512, 1, FAST, 1)], 20);
     assert_eq!((up, down), ((0..10).collect(), vec![512]));
-    let (up, down) = decide("relative-heat", &[huge(512, 1, SLOW, 30), region(2048, 980, FAST, 1)], 20);
-    assert_eq!((up, down.len()), (vec![512], 512));
+    // 6,000 of 10,000 samples of a huge page are not more than 20 of each of 512 base pages, but more than none.
+    for (accessed, expected) in [(20, (vec![], 0)), (0, (vec![512], 512))] {
+        let mut view = seen(&[huge(512, 1, SLOW, 6000), region(2048, 980, FAST, accessed)], 20);
+        view.region_samples = Some(10_000);
+        let (up, down) = decide_on("relative-heat", &view);
+        assert_eq!((up, down.len()), expected);
+    }
 }
 
 #[test]

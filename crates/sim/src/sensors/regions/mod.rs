@@ -21,6 +21,8 @@ const MERGE_DIVISOR: u32 = 10;
 
 /// Watches all tasks' memory. Each sampling interval checks one page of each region.
 struct RegionSensor {
+    needs: RegionSampling,
+    /// Sampling interval, chosen for the budget if there is one.
     sampling: Time,
     /// Its working time.
     system: Time,
@@ -31,8 +33,12 @@ struct RegionSensor {
     taken: u64,
     regions_max: usize,
     regions: Regions,
-    /// The regions at the end of the last aggregation interval.
+    /// The regions at the end of the last aggregation interval, the samples of each, and whether they were read.
     latest: Vec<Watched>,
+    latest_samples: u64,
+    is_read: bool,
+    /// Working time and time at the end of the last aggregation interval.
+    tuned_system: Time,
     random: SplitMix64,
 }
 
@@ -44,14 +50,18 @@ pub(super) fn open(sensor: &Sensor, setup: &SensorSetup) -> Option<Box<dyn Sense
 impl RegionSensor {
     fn new(needs: &RegionSampling, seed: u64) -> RegionSensor {
         RegionSensor {
+            needs: *needs,
             sampling: needs.sampling,
             system: Time::ZERO,
             observations: 0,
-            samples: (needs.aggregation.0 / needs.sampling.0).max(1),
+            samples: samples(needs, needs.sampling),
             taken: 0,
             regions_max: (needs.regions_max as usize).max(2),
             regions: Regions::default(),
             latest: Vec::new(),
+            latest_samples: 0,
+            is_read: true,
+            tuned_system: Time::ZERO,
             random: SplitMix64::seed_from_u64(seed),
         }
     }
@@ -88,10 +98,22 @@ impl RegionSensor {
         self.regions.update_ages(threshold);
         self.regions.merge(threshold, limit);
         self.latest.clone_from(&self.regions);
+        self.latest_samples = self.samples;
+        self.is_read = false;
         self.regions.cover(&mapped::spans(&mut os.spaces, self.regions_max / 2));
         self.regions.fit(threshold, limit, self.regions_max);
         self.regions.start_interval();
         self.regions.split(&mut self.random, self.regions_max);
+        self.tune();
+    }
+
+    /// Sets the sampling interval by the budget, if there is one.
+    fn tune(&mut self) {
+        let spent = self.system.since(self.tuned_system);
+        let passed = Time(self.sampling.0 * self.samples);
+        self.tuned_system = self.system;
+        self.sampling = self.needs.tuned(self.sampling, spent, passed);
+        self.samples = samples(&self.needs, self.sampling);
     }
 
     /// Fills in the result of the last aggregation interval, as runs of pages of one size on one node.
@@ -100,6 +122,10 @@ impl RegionSensor {
         for watched in &self.latest {
             runs(watched, os).into_iter().for_each(|run| view.regions.push(run));
         }
+        if self.needs.budget_bp.is_some() {
+            view.region_samples = Some(if self.is_read { 0 } else { self.latest_samples as u32 });
+        }
+        self.is_read = true;
     }
 }
 
@@ -126,6 +152,11 @@ impl Sense for RegionSensor {
     fn cost(&self) -> Option<(Time, u64)> {
         Some((self.system, self.observations))
     }
+}
+
+/// Samples of an aggregation interval.
+fn samples(needs: &RegionSampling, sampling: Time) -> u64 {
+    (needs.aggregation.0 / sampling.0).max(1)
 }
 
 /// The present pages of a region; a huge page belongs to the region in which it begins.

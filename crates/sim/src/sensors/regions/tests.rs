@@ -14,9 +14,13 @@ fn machine() -> Machine {
 }
 
 fn sensor() -> RegionSensor {
+    sensor_with(None)
+}
+
+fn sensor_with(budget_bp: Option<u32>) -> RegionSensor {
     let (sampling, aggregation) = (Time::from_us(10), Time::from_us(200));
     let regions_max = REGIONS_MAX;
-    RegionSensor::new(&RegionSampling { sampling, aggregation, regions_max, writes: true }, 1)
+    RegionSensor::new(&RegionSampling { sampling, aggregation, regions_max, writes: true, budget_bp }, 1)
 }
 
 /// An operating system with tasks that have these pages, each on one of two nodes.
@@ -89,6 +93,30 @@ fn more_tasks_than_regions_leave_the_last_ones_out() {
     watch(&mut sensor, &mut os, 3, &[], &[]);
     let seen: Vec<u32> = observed(&mut sensor, &mut os).iter().map(|run| run.task.0).collect();
     assert_eq!(seen, (0..REGIONS_MAX / 2).collect::<Vec<u32>>());
+}
+
+#[test]
+fn sampling_keeps_to_its_budget_and_says_how_many_samples_it_took() {
+    // Ten to twenty regions of 100 ns each: 10 to 20 % of a core at 10 us.
+    let pages: Vec<(u64, u8)> = (0..300).map(|page| (page, 0)).collect();
+    for budget_bp in [500, 1000, 5000] {
+        let (mut os, mut sensor) = (os(std::slice::from_ref(&pages)), sensor_with(Some(budget_bp)));
+        watch(&mut sensor, &mut os, 10, &[], &[]);
+        let (before, mut passed) = (sensor.system, 0);
+        for _ in 0..50 {
+            passed += sensor.samples * sensor.sampling.0;
+            watch(&mut sensor, &mut os, 1, &[], &[]);
+        }
+        let share = sensor.system.since(before).0 as f64 / passed as f64 * 1e4;
+        assert!(share < 1.4 * f64::from(budget_bp) && share > 0.6 * f64::from(budget_bp), "{budget_bp}: {share}");
+        let samples = |sensor: &mut RegionSensor, os: &mut Os| {
+            let mut view = View::default();
+            sensor.observe(os, &mut view);
+            view.region_samples
+        };
+        let expected = sensor.latest_samples as u32;
+        assert_eq!([samples(&mut sensor, &mut os), samples(&mut sensor, &mut os)], [Some(expected), Some(0)]);
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Aggregated {
     /// Maximum age; older ones are out of date.
     kept: Duration,
     targets: Vec<Target>,
+    /// Whether an interval was completed since the last call of [`Aggregated::latest`].
+    is_new: bool,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ struct Target {
     /// Those of the last complete interval, and its time.
     latest: Vec<Found>,
     at: Duration,
+    /// Whether the interval being received began before a change of the sampling interval.
+    is_mixed: bool,
 }
 
 /// Whether the tracepoint can be read.
@@ -75,7 +79,7 @@ impl Aggregated {
             })
             .map_err(|error| io::Error::new(error.kind(), format!("perf_event_open of DAMON: {error}")))?;
         let kept = Duration::from_nanos(interval.as_ns() as u64) * INTERVALS_KEPT;
-        Ok(Aggregated { sampler, layout: Layout::read()?, kept, targets: Vec::new() })
+        Ok(Aggregated { sampler, layout: Layout::read()?, kept, targets: Vec::new(), is_new: false })
     }
 
     /// Reads the records since the last call.
@@ -84,9 +88,19 @@ impl Aggregated {
             let Ok(Record::Sample(sample)) = record.parse_record() else { continue };
             if let Some((target, regions, found)) = self.layout.region(&sample) {
                 let at = Duration::from_nanos(sample.time().unwrap_or(0));
-                target_of(&mut self.targets, target).take_in(found, regions, at);
+                self.is_new |= target_of(&mut self.targets, target).take_in(found, regions, at);
             }
         }
+    }
+
+    /// Whether any target's interval was completed since the last call.
+    pub fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.is_new)
+    }
+
+    /// Drops the intervals in progress: DAMON adds samples of two sampling intervals in them.
+    pub fn drop_partial(&mut self) {
+        self.targets.iter_mut().for_each(|target| target.is_mixed = true);
     }
 
     /// Forgets the regions of a target.
@@ -119,18 +133,24 @@ fn target_of(targets: &mut Vec<Target>, number: usize) -> &mut Target {
 }
 
 impl Target {
-    /// Adds the next region in address order; a target's interval has this many.
-    fn take_in(&mut self, found: Found, regions: usize, at: Duration) {
+    /// Adds the next region in address order; a target's interval has this many. Returns whether it is complete.
+    fn take_in(&mut self, found: Found, regions: usize, at: Duration) -> bool {
         if self.partial.last().is_some_and(|last| last.start >= found.start) {
             // The rest of the previous interval was lost.
             self.partial.clear();
         }
         self.partial.push(found);
-        if self.partial.len() == regions {
-            self.latest.clear();
-            std::mem::swap(&mut self.partial, &mut self.latest);
-            self.at = at;
+        if self.partial.len() != regions {
+            return false;
         }
+        if std::mem::take(&mut self.is_mixed) {
+            self.partial.clear();
+            return false;
+        }
+        self.latest.clear();
+        std::mem::swap(&mut self.partial, &mut self.latest);
+        self.at = at;
+        true
     }
 }
 
@@ -239,12 +259,27 @@ mod tests {
         let found = |start| Found { start, pages: 4, accesses: 1, age: 2 };
         let mut target = Target::default();
         let mut report = |starts: &[u64], at| {
-            starts.iter().for_each(|&start| target.take_in(found(start), 3, Duration::from_secs(at)));
+            for &start in starts {
+                target.take_in(found(start), 3, Duration::from_secs(at));
+            }
             (target.latest.iter().map(|found| found.start).collect::<Vec<u64>>(), target.at.as_secs())
         };
         assert_eq!(report(&[1, 5], 1), (vec![], 0));
         assert_eq!(report(&[9], 1), (vec![1, 5, 9], 1));
         assert_eq!(report(&[1, 5], 2), (vec![1, 5, 9], 1), "one is missing");
         assert_eq!(report(&[1, 6, 8], 3), (vec![1, 6, 8], 3), "and stays so");
+    }
+
+    #[test]
+    fn interval_with_samples_of_two_sampling_intervals_does_not_count() {
+        let found = |start| Found { start, pages: 4, accesses: 1, age: 2 };
+        let mut target = Target::default();
+        let mut report = |start, at| target.take_in(found(start), 1, Duration::from_secs(at));
+        assert!(report(1, 1));
+        target.is_mixed = true;
+        let mut report = |start, at| target.take_in(found(start), 1, Duration::from_secs(at));
+        assert!(!report(2, 2));
+        assert!(report(3, 3));
+        assert_eq!((target.latest[0].start, target.at.as_secs()), (3, 3));
     }
 }

@@ -6,6 +6,7 @@ mod left_over;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use memtide_core::Time;
 use memtide_core::policy::RegionSampling;
@@ -51,6 +52,12 @@ fn watches_addresses() -> Option<bool> {
 #[derive(Debug)]
 pub struct Damon {
     needs: RegionSampling,
+    /// Sampling interval, chosen for the budget if there is one.
+    sampling: Time,
+    /// CPU time of the kernel thread and time, both when the interval was last chosen.
+    tuned: Option<(Time, Instant)>,
+    /// Samples of the regions that were read last; 0 if they were not new.
+    samples: u32,
     /// The process of each target; `None` in the slot of one that has exited.
     targets: Vec<Option<Identity>>,
     /// The targets of the watched processes, in their order.
@@ -124,7 +131,16 @@ impl Damon {
 
     /// DAMON without processes to watch.
     pub fn new(needs: &RegionSampling) -> Damon {
-        Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), reports: None, thread: 0 }
+        Damon {
+            needs: *needs,
+            sampling: needs.sampling,
+            tuned: None,
+            samples: 0,
+            targets: Vec::new(),
+            watched: Vec::new(),
+            reports: None,
+            thread: 0,
+        }
     }
 
     fn state(&self) -> io::Result<String> {
@@ -169,15 +185,13 @@ impl Damon {
         {
             self.write("0/state", "off")?;
         }
-        let us = |time: Time| (time.0 / 1_000_000).to_string();
-        let interval = |name: &str| format!("{CONTEXT}/monitoring_attrs/intervals/{name}_us");
         let regions = |name: &str| format!("{CONTEXT}/monitoring_attrs/nr_regions/{name}");
         self.write("nr_kdamonds", "1")?;
         self.write("0/contexts/nr_contexts", "1")?;
         self.write(&format!("{CONTEXT}/operations"), "vaddr")?;
-        self.write(&interval("update"), &us(UPDATE.max(self.needs.aggregation)))?;
-        self.write(&interval("aggr"), &us(self.needs.aggregation))?;
-        self.write(&interval("sample"), &us(self.needs.sampling))?;
+        self.write_interval("update", UPDATE.max(self.needs.aggregation))?;
+        self.write_interval("aggr", self.needs.aggregation)?;
+        self.write_interval("sample", self.sampling)?;
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
         self.describe(targets)?;
@@ -186,6 +200,35 @@ impl Damon {
         self.write("0/state", "on")?;
         self.thread = thread(0)?;
         let _ = left_over::record(Some(self.thread));
+        self.tuned = None;
+        Ok(())
+    }
+
+    fn write_interval(&self, name: &str, time: Time) -> io::Result<()> {
+        let us = (time.0 / 1_000_000).max(1);
+        self.write(&format!("{CONTEXT}/monitoring_attrs/intervals/{name}_us"), &us.to_string())
+    }
+
+    /// Sets the sampling interval by the kernel thread's CPU time and the budget, if there is one. A kernel that
+    /// does not tell that time (CONFIG_SCHED_INFO) keeps the interval.
+    fn tune(&mut self) -> io::Result<()> {
+        if self.needs.budget_bp.is_none() {
+            return Ok(());
+        }
+        let Some(spent) = cpu_time(self.thread) else { return Ok(()) };
+        let Some((spent_before, at)) = self.tuned.replace((spent, Instant::now())) else { return Ok(()) };
+        let passed = Time::from_ns(at.elapsed().as_nanos() as f64);
+        let wanted = self.needs.tuned(self.sampling, spent.since(spent_before), passed);
+        if wanted == self.sampling {
+            return Ok(());
+        }
+        self.sampling = wanted;
+        self.write_interval("sample", wanted)?;
+        self.change(&self.targets)?;
+        if let Some(reports) = &mut self.reports {
+            reports.update();
+            reports.drop_partial();
+        }
         Ok(())
     }
 
@@ -322,7 +365,15 @@ impl RegionMonitor for Damon {
         }
         let reports = self.reports.as_mut().expect("reports while processes are watched");
         reports.update();
-        Ok(self.watched.iter().map(|&target| reports.latest(target)).collect())
+        let latest = self.watched.iter().map(|&target| reports.latest(target)).collect();
+        let samples = self.needs.aggregation.0 / self.sampling.0.max(1);
+        self.samples = if reports.take_new() { samples as u32 } else { 0 };
+        self.tune()?;
+        Ok(latest)
+    }
+
+    fn samples(&self) -> Option<u32> {
+        self.needs.budget_bp.map(|_| self.samples)
     }
 }
 
@@ -344,6 +395,12 @@ fn places(before: &[Option<Identity>], wanted: &[Identity]) -> Vec<Option<Identi
     let end = places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     places.truncate(end);
     places
+}
+
+/// CPU time of a thread so far.
+fn cpu_time(thread: i32) -> Option<Time> {
+    let known = procfs::process::Process::new(thread).ok()?.schedstat().ok()?;
+    Some(Time::from_ns(known.sum_exec_runtime as f64))
 }
 
 /// The thread id of a DAMON kernel thread.
