@@ -101,8 +101,8 @@ impl RegionSampling {
     /// time. Shorter is better: it tells apart how often pages are accessed that have an access in each longer
     /// one, and counts as many accesses of the others.
     ///
-    /// It is a hundredth of `sampling` to a tenth of `aggregation`, and changes by a third or more, at most
-    /// fourfold.
+    /// It is a hundredth of `sampling` to a tenth of `aggregation`. As a change may cost a host the samples of an
+    /// aggregation interval, it stays while they take half of the budget to one and a half.
     pub fn tuned(&self, interval: Time, spent: Time, passed: Time) -> Time {
         let Some(budget_bp) = self.budget_bp.filter(|_| passed > Time::ZERO) else { return interval };
         let share_bp = spent.0 as f64 / passed.0 as f64 * 1e4;
@@ -110,7 +110,7 @@ impl RegionSampling {
         let least = (self.sampling.0 / TUNED_DIVISOR_MAX).clamp(1, most);
         let change = (share_bp / f64::from(budget_bp.max(1))).clamp(0.25, 4.0);
         let wanted = ((interval.0 as f64 * change) as u64).clamp(least, most);
-        let is_close = wanted * 3 < interval.0 * 4 && interval.0 * 2 < wanted * 3;
+        let is_close = wanted * 2 > interval.0 && wanted * 2 < interval.0 * 3;
         if is_close { interval } else { Time(wanted) }
     }
 }
@@ -472,7 +472,7 @@ mod tests {
                 interval = regions.tuned(interval, spent(interval, sample_ns), aggregation);
             }
             let share = interval.0 as f64 / Time::from_us(expected_us).0 as f64;
-            assert!((0.75..=1.5).contains(&share), "{sample_ns}: {interval}");
+            assert!((2.0 / 3.0..=2.0).contains(&share), "{sample_ns}: {interval}");
         }
         let free = RegionSampling { budget_bp: None, ..regions };
         assert_eq!(free.tuned(sampling, aggregation, aggregation), sampling);

@@ -83,6 +83,10 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 /// Minimum samples of a page per epoch.
 const SAMPLES: u64 = 10;
 
+/// Epochs that a page must have been watched before it moves: the monitor's first regions are coarse, and their
+/// mean says little of each page.
+const EPOCHS_MIN: i32 = 3;
+
 /// Spans remembered for each region of the monitor.
 const SPANS_PER_REGION: usize = 4;
 
@@ -97,6 +101,8 @@ struct RelativeHeat {
     samples: f64,
     /// Weight of the samples until now beside a new one's.
     kept: f64,
+    /// Weight of the epochs of a page that has been watched long enough to move.
+    known: f64,
     deviations: f64,
     /// Epochs in which a move must pay.
     payback: f64,
@@ -125,7 +131,7 @@ impl RelativeHeat {
         let sampling = Time::from_us(values.u32("sampling_us").into());
         let sampling = Time(sampling.0.min(epoch.0 / SAMPLES));
         let pages = u64::from(values.u32("pages"));
-        let half_lives = epoch.0 as f64 / ms("half_life_ms").0 as f64;
+        let kept = libm::exp2(-(epoch.0 as f64 / ms("half_life_ms").0 as f64));
         RelativeHeat {
             tiers: Tiers::of(machine),
             nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
@@ -134,7 +140,8 @@ impl RelativeHeat {
             budget_bp: Some(values.u32("budget_bp")).filter(|&budget| budget > 0),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
-            kept: libm::exp2(-half_lives),
+            kept,
+            known: (0..EPOCHS_MIN).map(|epoch| libm::pow(kept, f64::from(epoch))).sum::<f64>() * 0.999,
             deviations: values.f64("deviations"),
             payback: ms("payback_ms").0 as f64 / epoch.0 as f64,
             low: values.u32("low").into(),
@@ -264,10 +271,15 @@ impl RelativeHeat {
         gone >= span.size.base_pages()
     }
 
+    /// Spans that are known long enough to move, on the fastest tier or on others.
+    fn known(&self, is_fastest: bool) -> impl Iterator<Item = Span> {
+        let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
+        known.filter(move |span| (self.tier(span.node) == 0) == is_fastest).copied()
+    }
+
     /// Spans on the fastest tier, coolest last.
     fn victims(&self) -> Vec<Span> {
-        let mut victims: Vec<Span> =
-            self.heat.spans.iter().filter(|span| self.tier(span.node) == 0).copied().collect();
+        let mut victims: Vec<Span> = self.known(true).collect();
         victims.sort_by(Span::hottest_first);
         victims
     }
@@ -319,8 +331,7 @@ impl Migration for RelativeHeat {
         let room = Room::new(self.nodes.len(), &view.nodes, self.low);
         let mut draft = Draft { plan, room, victims: self.victims(), demoted: 0 };
         self.relieve(view, &mut draft);
-        let slow = self.heat.spans.iter().filter(|span| self.tier(span.node) > 0).copied().collect();
-        self.promote(slow, &mut draft);
+        self.promote(self.known(false).collect(), &mut draft);
         Wake::After(self.epoch)
     }
 
