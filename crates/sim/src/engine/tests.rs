@@ -50,7 +50,8 @@ impl RandomMoves {
 impl Migration for RandomMoves {
     fn sensors(&self) -> Sensors {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
-        let regions = RegionSampling { sampling, aggregation, regions_max: 12, writes: true, budget_bp: None };
+        let regions =
+            RegionSampling { sampling, aggregation, regions_max: 12, writes: true, budget_bp: None };
         let in_kernel = self.delivery == Delivery::InKernel;
         let counting = TlbMissSampling { marking: Time::from_us(7), every_miss: in_kernel, planned: false };
         let sensors = Sensors::new(self.delivery, EPOCH);

@@ -9,12 +9,12 @@ mod soft_dirty;
 use std::io;
 
 use memtide_core::policy::{Answer, Event, Region, RegionSampling, Sensor, View};
-use memtide_core::{PageSize, Vpn};
+use memtide_core::{NodeId, PageSize, Vpn};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub use self::damon::Damon;
-use self::located::{Located, runs};
+use self::located::{Located, Sample, refine, runs};
 use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
@@ -29,6 +29,9 @@ use crate::sys::pagemap::huge_pages;
 const SAMPLED_MAX: u64 = 16;
 const SAMPLED_MIN: u64 = 2;
 const SAMPLED_TOTAL: u64 = 512;
+
+/// Maximum pages of a process that are looked at for the borders between samples on different nodes.
+const REFINED_MAX: usize = 512;
 
 /// Consecutive failures after which another monitor is selected.
 const FAILURES_MAX: u32 = 3;
@@ -107,16 +110,23 @@ impl RegionSensor {
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.draw_pages(found, parts)).collect();
         let all = asked.concat();
         let nodes = nodes_of(process.pid, &all)?;
-        let huge = huge_pages(process.pid);
-        let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
         let written = self.written(process, &all, &mut watched.troubles);
-        let mut located = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
-            Some(Located { node: watched.number((*id)?)?, size: size(page), written })
-        });
+        let huge = huge_pages(process.pid);
+        let place = |id: Option<NodeId>, page, written| {
+            let size = if huge(page) { PageSize::Huge } else { PageSize::Base };
+            Some(Located { node: watched.number(id?)?, size, written })
+        };
+        let located = nodes.iter().zip(&all).zip(written);
+        let mut located = located.map(|((&id, &page), written)| (page, place(id, page, written)));
+        let mut samples: Vec<Vec<Sample>> =
+            asked.iter().map(|asked| located.by_ref().take(asked.len()).collect()).collect();
+        refine(&mut samples, REFINED_MAX, |pages| {
+            let nodes = nodes_of(process.pid, pages)?;
+            Ok(nodes.iter().zip(pages).map(|(&id, &page)| place(id, page, false)).collect())
+        })?;
         let mut end = 0;
-        for (found, asked) in found.iter().zip(&asked) {
-            let at: Vec<Option<Located>> = located.by_ref().take(asked.len()).collect();
-            for run in runs(found, &at) {
+        for (found, samples) in found.iter().zip(&samples) {
+            for run in runs(found, samples) {
                 let Some((start, pages)) = run.whole(end) else { continue };
                 let (task, start, Located { node, size, written }) =
                     (task(process.pid), Vpn(start), run.located);

@@ -108,7 +108,10 @@ fn sampling_keeps_to_its_budget_and_says_how_many_samples_it_took() {
             watch(&mut sensor, &mut os, 1, &[], &[]);
         }
         let share = sensor.system.since(before).0 as f64 / passed as f64 * 1e4;
-        assert!(share < 1.6 * f64::from(budget_bp) && share > 0.4 * f64::from(budget_bp), "{budget_bp}: {share}");
+        assert!(
+            share < 1.6 * f64::from(budget_bp) && share > 0.4 * f64::from(budget_bp),
+            "{budget_bp}: {share}"
+        );
         let samples = |sensor: &mut RegionSensor, os: &mut Os| {
             let mut view = View::default();
             sensor.observe(os, &mut view);
