@@ -28,11 +28,11 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "sampling interval of a region at first; at most a tenth of `epoch_ms`",
                 [100, 10_000, 1_000_000],
             ),
-            Parameter::integer(
-                "budget_bp",
-                "",
-                "share of a core for samples, in hundredths of a percent: sets the interval; 0: it stays",
-                [0, 100, 10_000],
+            Parameter::number(
+                "budget",
+                "%",
+                "share of a core that samples may take, which sets their interval; 0: it stays",
+                [0.0, 1.0, 100.0],
             ),
             Parameter::integer("regions", "regions", "maximum number of regions", [10, 1000, 100_000]),
             Parameter::integer(
@@ -137,7 +137,7 @@ impl RelativeHeat {
             nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
             epoch,
             sampling,
-            budget_bp: Some(values.u32("budget_bp")).filter(|&budget| budget > 0),
+            budget_bp: Some((values.f64("budget") * 100.0) as u32).filter(|&budget| budget > 0),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
             kept,
