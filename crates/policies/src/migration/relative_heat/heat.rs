@@ -6,6 +6,12 @@ use memtide_core::policy::{Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
 
+/// Share of the samples from which on a page may be accessed several times as often as the share says: accesses
+/// come in bursts, and all those between two samples count once.
+const BURSTS_SHARE: f64 = 0.9;
+/// How many times as often.
+const BURSTS_FACTOR: f64 = 8.0;
+
 /// Adjacent pages of one size on one node, with one history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,11 +52,12 @@ impl Span {
         -libm::log1p(-share) * self.intervals()
     }
 
-    /// The share that another span would have if its pages and samples were those of this one, and its
-    /// variance.
+    /// The share that another span would have if its pages and samples were those of this one, at most, and
+    /// its variance.
     fn share_of(&self, other: &Span) -> (f64, f64) {
         let (share, variance) = other.share();
-        let ratio = other.intervals() / self.intervals();
+        let bursts = if share > BURSTS_SHARE { BURSTS_FACTOR } else { 1.0 };
+        let ratio = other.intervals() / self.intervals() * bursts;
         let missed = libm::pow(1.0 - share, ratio);
         let slope = ratio * missed / (1.0 - share);
         (1.0 - missed, variance * slope * slope)
@@ -271,6 +278,9 @@ mod tests {
         let hot = span(PageSize::Base, 250.0);
         assert!(hot.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.7 and 3.9 / 512 accesses");
         assert!(!hot.is_hotter(&span(PageSize::Huge, 500.0), 3.0), "it may have any number");
+        let lukewarm = span(PageSize::Base, 15.0);
+        assert!(!lukewarm.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.03 accesses; bursts may hide some");
+        assert!(lukewarm.is_hotter(&span(PageSize::Huge, 440.0), 3.0), "2.1 / 512");
         assert!(!span(PageSize::Huge, 500.0).is_hotter(&hot, 3.0));
     }
 
