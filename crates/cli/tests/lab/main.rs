@@ -17,6 +17,7 @@ mod faults;
 mod fidelity;
 mod hints;
 mod host_load;
+mod hot_set;
 mod measure;
 mod monitors;
 mod nodes;

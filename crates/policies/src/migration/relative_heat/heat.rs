@@ -279,7 +279,10 @@ mod tests {
         assert!(hot.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.7 and 3.9 / 512 accesses");
         assert!(!hot.is_hotter(&span(PageSize::Huge, 500.0), 3.0), "it may have any number");
         let lukewarm = span(PageSize::Base, 15.0);
-        assert!(!lukewarm.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.03 accesses; bursts may hide some");
+        assert!(
+            !lukewarm.is_hotter(&span(PageSize::Huge, 490.0), 3.0),
+            "0.03 accesses; bursts may hide some"
+        );
         assert!(lukewarm.is_hotter(&span(PageSize::Huge, 440.0), 3.0), "2.1 / 512");
         assert!(!span(PageSize::Huge, 500.0).is_hotter(&hot, 3.0));
     }
