@@ -26,8 +26,8 @@ impl Zones {
         self.0.split("Node ").filter(move |zone| zone.starts_with(&head))
     }
 
-    /// Base pages that the kernel allocates for a program on a node, without reclaim and without another node:
-    /// those above the low watermark, without the ones that a zone reserves for devices.
+    /// Base pages that the kernel allocates for a program on a node, without reclaim and without another
+    /// node: those above the low watermark, without the ones that a zone reserves for devices.
     pub(crate) fn free_pages(&self, node: NodeId) -> u64 {
         self.of_node(node).filter_map(free_in_zone).sum()
     }

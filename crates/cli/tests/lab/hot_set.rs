@@ -1,4 +1,5 @@
-//! A hot set that was filled last, after fast memory was full of huge pages: `relative-heat` moves it to fast memory.
+//! A hot set that was filled last, after fast memory was full of huge pages: `relative-heat` moves it to fast
+//! memory.
 
 use std::env;
 use std::process::Command;

@@ -236,8 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a history of each page by itself, but for the sixteenth of a wait by which a run may be
-        /// older than its pages.
+        /// The same as a history of each page by itself, but for the sixteenth of a wait by which a run may
+        /// be older than its pages.
         #[test]
         fn runs_are_pages_with_one_history(
             moves in proptest::collection::vec((0..40u64, 0..2u8, 0..20_000u64), 1..80),
@@ -262,7 +262,8 @@ mod tests {
                 let returns = known.map_or(0, |(_, to, returns)| returns + u32::from(to != node));
                 *known = Some((now, node, returns));
                 cooldown.record_move(now, &wanted);
-                prop_assert!(cooldown.runs.iter().zip(cooldown.runs.iter().skip(1)).all(|(a, b)| a.1.end <= b.0.1));
+                let mut pairs = cooldown.runs.iter().zip(cooldown.runs.iter().skip(1));
+                prop_assert!(pairs.all(|((_, run), ((_, next), _))| run.end <= *next));
             }
         }
     }

@@ -97,12 +97,12 @@ const TUNED_DIVISOR_MAX: u64 = 100;
 const TUNED_SAMPLES_MIN: u64 = 10;
 
 impl RegionSampling {
-    /// The sampling interval that keeps to the budget, after one that took `spent` of a core's time in `passed`
-    /// time. Shorter is better: it tells apart how often pages are accessed that have an access in each longer
-    /// one, and counts as many accesses of the others.
+    /// The sampling interval that keeps to the budget, after one that took `spent` of a core's time in
+    /// `passed` time. Shorter is better: it tells apart how often pages are accessed that have an access in
+    /// each longer one, and counts as many accesses of the others.
     ///
-    /// It is a hundredth of `sampling` to a tenth of `aggregation`. As a change may cost a host the samples of an
-    /// aggregation interval, it stays while they take half of the budget to one and a half.
+    /// It is a hundredth of `sampling` to a tenth of `aggregation`. As a change may cost a host the samples
+    /// of an aggregation interval, it stays while they take half of the budget to one and a half.
     pub fn tuned(&self, interval: Time, spent: Time, passed: Time) -> Time {
         let Some(budget_bp) = self.budget_bp.filter(|_| passed > Time::ZERO) else { return interval };
         let share_bp = spent.0 as f64 / passed.0 as f64 * 1e4;

@@ -44,8 +44,8 @@ impl Run {
 /// A page, and where it is; `None` if it is not resident.
 pub type Sample = (u64, Option<Located>);
 
-/// Runs of equal node, size and writes in a region: each of the sampled pages, in address order, stands for those
-/// nearest to it. Parts that are not resident are left out.
+/// Runs of equal node, size and writes in a region: each of the sampled pages, in address order, stands for
+/// those nearest to it. Parts that are not resident are left out.
 pub fn runs(found: &Found, samples: &[Sample]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut start = found.start;
@@ -63,8 +63,8 @@ pub fn runs(found: &Found, samples: &[Sample]) -> Vec<Run> {
     runs
 }
 
-/// Finds the borders between samples of a region that are in different places: looks between two of them, over
-/// and over, until they are neighbours or in one huge page, or `most` pages were looked at.
+/// Finds the borders between samples of a region that are in different places: looks between two of them,
+/// over and over, until they are neighbours or in one huge page, or `most` pages were looked at.
 ///
 /// # Errors
 /// Those of `look`, which says where pages are.

@@ -43,8 +43,8 @@ pub trait RegionMonitor: fmt::Debug + Send {
     /// The kernel's, with the file at fault.
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>>;
 
-    /// Samples counted in what was read last, if the monitor chose their interval for a budget; 0 if there were
-    /// no new ones.
+    /// Samples counted in what was read last, if the monitor chose their interval for a budget; 0 if there
+    /// were no new ones.
     fn samples(&self) -> Option<u32> {
         None
     }

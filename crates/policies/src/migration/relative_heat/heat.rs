@@ -6,8 +6,8 @@ use memtide_core::policy::{Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// Share of the samples from which on a page may be accessed several times as often as the share says: accesses
-/// come in bursts, and all those between two samples count once.
+/// Share of the samples from which on a page may be accessed several times as often as the share says:
+/// accesses come in bursts, and all those between two samples count once.
 const BURSTS_SHARE: f64 = 0.9;
 /// How many times as often.
 const BURSTS_FACTOR: f64 = 8.0;
@@ -63,7 +63,8 @@ impl Span {
         (1.0 - missed, variance * slope * slope)
     }
 
-    /// Whether every sample found it accessed, so that the samples say only how often it is accessed at least.
+    /// Whether every sample found it accessed, so that the samples say only how often it is accessed at
+    /// least.
     fn is_saturated(&self) -> bool {
         self.samples - self.accessed < 1.0
     }

@@ -83,8 +83,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 /// Minimum samples of a page per epoch.
 const SAMPLES: u64 = 10;
 
-/// Epochs that a page must have been watched before it moves: the monitor's first regions are coarse, and their
-/// mean says little of each page.
+/// Epochs that a page must have been watched before it moves: the monitor's first regions are coarse, and
+/// their mean says little of each page.
 const EPOCHS_MIN: i32 = 3;
 
 /// Spans remembered for each region of the monitor.

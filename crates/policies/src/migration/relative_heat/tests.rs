@@ -108,7 +108,8 @@ fn huge_page_makes_room_for_base_pages_and_is_moved_whole() {
         |start, pages, node, reads| Region { size: PageSize::Huge, ..region(start, pages, node, reads) };
     let (up, down) = decide("relative-heat", &[region(0, 10, SLOW, 30), huge(512, 1, FAST, 1)], 20);
     assert_eq!((up, down), ((0..10).collect(), vec![512]));
-    // 6,000 of 10,000 samples of a huge page are not more than 20 of each of 512 base pages, but more than none.
+    // 6,000 of 10,000 samples of a huge page are not more than 20 of each of 512 base pages, but more than
+    // none.
     for (accessed, expected) in [(20, (vec![], 0)), (0, (vec![512], 512))] {
         let mut view = seen(&[huge(512, 1, SLOW, 6000), region(2048, 980, FAST, accessed)], 20);
         view.region_samples = Some(10_000);

@@ -33,7 +33,8 @@ struct RegionSensor {
     taken: u64,
     regions_max: usize,
     regions: Regions,
-    /// The regions at the end of the last aggregation interval, the samples of each, and whether they were read.
+    /// The regions at the end of the last aggregation interval, the samples of each, and whether they were
+    /// read.
     latest: Vec<Watched>,
     latest_samples: u64,
     is_read: bool,

@@ -133,7 +133,8 @@ fn target_of(targets: &mut Vec<Target>, number: usize) -> &mut Target {
 }
 
 impl Target {
-    /// Adds the next region in address order; a target's interval has this many. Returns whether it is complete.
+    /// Adds the next region in address order; a target's interval has this many. Returns whether it is
+    /// complete.
     fn take_in(&mut self, found: Found, regions: usize, at: Duration) -> bool {
         if self.partial.last().is_some_and(|last| last.start >= found.start) {
             // The rest of the previous interval was lost.

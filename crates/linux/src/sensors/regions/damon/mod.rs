@@ -209,8 +209,8 @@ impl Damon {
         self.write(&format!("{CONTEXT}/monitoring_attrs/intervals/{name}_us"), &us.to_string())
     }
 
-    /// Sets the sampling interval by the kernel thread's CPU time and the budget, if there is one. A kernel that
-    /// does not tell that time (CONFIG_SCHED_INFO) keeps the interval.
+    /// Sets the sampling interval by the kernel thread's CPU time and the budget, if there is one. A kernel
+    /// that does not tell that time (CONFIG_SCHED_INFO) keeps the interval.
     fn tune(&mut self) -> io::Result<()> {
         if self.needs.budget_bp.is_none() {
             return Ok(());
