@@ -87,6 +87,10 @@ const SAMPLES: u64 = 10;
 /// their mean says little of each page.
 const EPOCHS_MIN: i32 = 3;
 
+/// How many times as often as its victim's a page must be accessed to take its place. The hottest of many
+/// similar regions are so partly by chance, and cool down once they have moved.
+const RATIO_MIN: f64 = 2.0;
+
 /// Spans remembered for each region of the monitor.
 const SPANS_PER_REGION: usize = 4;
 
@@ -182,6 +186,7 @@ impl RelativeHeat {
     fn pays_instead(&self, span: &Span, victim: &Span) -> bool {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
         span.is_hotter(victim, self.deviations)
+            && span.rate() > RATIO_MIN * victim.rate()
             && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 

@@ -61,8 +61,14 @@ fn nothing_moves_for_equally_hot_pages() {
         let regions = [region(0, 100, SLOW, heat), region(100, 980, FAST, heat)];
         assert_eq!(decide("relative-heat", &regions, 20), (vec![], vec![]), "{heat}");
     }
-    let chance = [region(0, 100, SLOW, 12), region(100, 980, FAST, 8)];
-    assert_eq!(decide("relative-heat", &chance, 20), (vec![], vec![]), "12 and 8 of 50 may be chance");
+    let similar = [region(0, 100, SLOW, 26), region(100, 980, FAST, 16)];
+    assert_eq!(
+        decide("relative-heat:deviations=0", &similar, 20),
+        (vec![], vec![]),
+        "0.73 and 0.39 accesses"
+    );
+    let chance = [region(0, 100, SLOW, 10), region(100, 980, FAST, 5)];
+    assert_eq!(decide("relative-heat", &chance, 20), (vec![], vec![]), "10 and 5 of 50 may be chance");
     assert_eq!(decide("relative-heat:deviations=0", &chance, 20).0.len(), 100);
 }
 
