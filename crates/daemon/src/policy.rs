@@ -22,8 +22,8 @@ pub enum PolicyRefused {
     },
     /// It decides in the page fault.
     #[error(
-        "policy '{text}' decides in the page fault itself, in the kernel; use 'bw-migration', 'hot-cold', or \
-         the kernel's own (kernel.numa_balancing)"
+        "policy '{text}' decides in the page fault itself, in the kernel; use 'relative-heat', \
+         'hot-cold', 'bw-migration', or the kernel's own (kernel.numa_balancing)"
     )]
     InKernel {
         /// The policy.

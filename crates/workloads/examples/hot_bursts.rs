@@ -71,8 +71,8 @@ impl Memory {
     fn new(arguments: &Arguments) -> Memory {
         let all = (arguments.mib.max(1) << 20) / WORD_BYTES;
         let piece_words = match arguments.piece_kib {
-            0 => all.div_ceil(5),
-            kib => ((kib << 10) / WORD_BYTES).min(all),
+            0 => all / 5,
+            kib => kib.saturating_mul(1024 / WORD_BYTES).min(all / 5),
         };
         let mut random = Random::new(1, 0);
         let mut pieces: Vec<usize> = (0..all / piece_words).map(|piece| piece * piece_words).collect();

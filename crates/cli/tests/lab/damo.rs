@@ -10,15 +10,13 @@ use std::{env, thread};
 use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 use memtide_testing::not_run;
 
+use crate::support::lab::IN_GUEST;
 use crate::support::{MEMTIDE, lab, lab_is_here};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 6 << 10;
-
-/// Set where the test below runs in the guest.
-const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
 /// Time for promotion: some intervals of 2 s, damo's period in its configuration for Linux 6.12.
 const SETTLING: Duration = Duration::from_secs(8);
@@ -78,10 +76,7 @@ fn read_pages_are_promoted() {
     let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     println!("{parsed:#}");
     let figure = |row: usize, key: &str| parsed["subjects"][row][key].as_f64().expect("a figure");
-    let share = |row| {
-        let [dram, nvm] = ["dram", "nvm"].map(|node| figure(row, &format!("{node}_traffic_mb")));
-        dram / (dram + nvm)
-    };
+    let share = |row| lab::traffic_share(&parsed, row, ["dram", "nvm"]);
     assert_eq!(figure(0, "migrated_pages"), 0.0);
     assert!(share(0) < 0.2, "traffic of dram without promotion: {}", share(0));
     for (row, subject) in [(1, "damo"), (2, "memtide")] {

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 use serde_json::Value;
 
+use crate::support::lab::IN_GUEST;
 use crate::support::{MEMTIDE, lab, lab_is_here};
-
-/// Set where the test runs in the guest.
-const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
 const MACHINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/comparison/two-tier.toml");
 
@@ -47,11 +45,7 @@ fn hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     println!("{parsed:#}");
-    let figure = |row: usize, key: &str| parsed["subjects"][row][key].as_f64().expect("a figure");
-    let share = |row| {
-        let [dram, cxl] = ["dram", "cxl"].map(|node| figure(row, &format!("{node}_traffic_mb")));
-        dram / (dram + cxl)
-    };
+    let share = |row| lab::traffic_share(&parsed, row, ["dram", "cxl"]);
     assert!(share(0) < 0.3, "traffic of dram under first touch: {}", share(0));
     assert!(share(1) > 0.8, "traffic of dram with relative-heat: {}", share(1));
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
+use crate::support::lab::IN_GUEST;
 use crate::support::{MEMTIDE, lab_is_here};
 use memtide_core::machine::bundled;
 use memtide_lab_model::prepare;
@@ -21,9 +22,6 @@ fn lab(arguments: &[&str]) -> (String, String) {
     assert!(run.status.success() && !stderr.contains("did not follow"), "{arguments:?}: {stderr}");
     (String::from_utf8_lossy(&run.stdout).into_owned(), stderr.into_owned())
 }
-
-/// Set where the test below runs in the guest.
-const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
 const ALL: usize = 96 * MIB;
 const HOT: std::ops::Range<usize> = 32 * MIB..56 * MIB;

@@ -4,6 +4,8 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::MEMTIDE;
 
 /// Standard output and standard error of a script in a guest with `memtide` and these files. It must succeed.
@@ -29,6 +31,16 @@ fn panics(stderr: &str) -> String {
 /// The running test binary, to run it in a guest.
 pub fn this_test() -> String {
     env::current_exe().expect("this test's file").display().to_string()
+}
+
+/// Set where the running test runs in a guest.
+pub const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
+
+/// Share of a subject's traffic on the first of two nodes, in the JSON of `lab compare`.
+pub fn traffic_share(compared: &Value, row: usize, nodes: [&str; 2]) -> f64 {
+    let traffic = |node| compared["subjects"][row][format!("{node}_traffic_mb")].as_f64().expect("a figure");
+    let [of, other] = nodes.map(traffic);
+    of / (of + other)
 }
 
 /// Compiles a C program of this folder.

@@ -10,7 +10,7 @@ use std::{env, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::IN_GUEST;
+use crate::support::lab::IN_GUEST;
 
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;

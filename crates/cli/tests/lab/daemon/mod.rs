@@ -5,6 +5,7 @@ mod guest;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use crate::support::lab::IN_GUEST;
 use crate::support::{lab, lab_is_here};
 use memtide_core::{Machine, NodeId};
 use memtide_lab_model::prepare;
@@ -15,9 +16,6 @@ const MIB: usize = 1 << 20;
 
 /// Options of the guest without its clock.
 const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "48", "--vcpus", "1"];
-
-/// Set where the program below runs in the guest.
-const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
 /// Memory of the program, and its hot part: the first half is read, the second half written.
 const ALL: usize = 256 * MIB;

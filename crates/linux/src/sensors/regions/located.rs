@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn borders_between_samples_are_found_in_few_looks() {
-        // Pages from 300,123 on are on node 1; those from 500,000 on are huge.
+        // Pages from 300,123 on are on node 1; those from 500,224 on are huge.
         let place = |page: u64| Located {
             node: NodeId(u8::from(page >= 300_123)),
             size: if page >= 500_224 { PageSize::Huge } else { PageSize::Base },

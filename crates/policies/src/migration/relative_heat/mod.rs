@@ -105,7 +105,7 @@ struct RelativeHeat {
     samples: f64,
     /// Weight of the samples until now beside a new one's.
     kept: f64,
-    /// Weight of the epochs of a page that has been watched long enough to move.
+    /// Weight of the epochs of a page that has been watched long enough to move, less what rounding may lose.
     known: f64,
     deviations: f64,
     /// Epochs in which a move must pay.
@@ -141,7 +141,7 @@ impl RelativeHeat {
             nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
             epoch,
             sampling,
-            budget_bp: Some((values.f64("budget") * 100.0) as u32).filter(|&budget| budget > 0),
+            budget_bp: Some(values.f64("budget") * 100.0).filter(|&bp| bp > 0.0).map(|bp| (bp as u32).max(1)),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
             kept,

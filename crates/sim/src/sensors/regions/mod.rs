@@ -38,7 +38,7 @@ struct RegionSensor {
     latest: Vec<Watched>,
     latest_samples: u64,
     is_read: bool,
-    /// Working time and time at the end of the last aggregation interval.
+    /// Working time at the end of the last aggregation interval.
     tuned_system: Time,
     random: SplitMix64,
 }

@@ -27,7 +27,7 @@ pub struct Aggregated {
     /// Maximum age; older ones are out of date.
     kept: Duration,
     targets: Vec<Target>,
-    /// Whether an interval was completed since the last call of [`Aggregated::latest`].
+    /// Whether an interval was completed since the last call of [`Aggregated::take_new`].
     is_new: bool,
 }
 
