@@ -4,10 +4,12 @@
 mod runs;
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use memtide_core::policy::{
-    Answer, Delivery, Event, Migration, NodeView, Plan, Sensor, Sensors, View, Wake, Watermarks,
+    AccessSample, AccessSampling, Answer, Delivery, Event, Migration, NodeView, Plan, Sensor, Sensors, View,
+    Wake, Watermarks,
 };
 use memtide_core::{Machine, PAGE_BYTES, PageSize, Time};
 use memtide_sim::{Policy, SimError, run, run_shared};
@@ -96,13 +98,86 @@ fn nodes_are_the_same_with_and_without_sensors() {
 }
 
 #[test]
-fn answers_stamp_the_view_and_unknown_required_sensors_refuse_the_policy() {
+fn answers_stamp_the_view() {
     let views_of = views(&[Sensor::LoadedLatency], chase_then_flood()).expect("a sensor that it has");
     let answer = views_of[0].answers.get(&Sensor::LoadedLatency);
     assert!(matches!(answer, Some(Answer::Observed(_))), "{answer:?}");
-    let samples = Sensor::AccessSamples { period: 1000 };
-    let refused = views(&[samples], chase_then_flood()).expect_err("the simulator has none");
-    assert!(refused.to_string().contains("needs the sensor `access-samples`"), "{refused}");
+}
+
+/// Keeps sampled accesses.
+struct Sampling {
+    sampling: AccessSampling,
+    samples: Arc<Mutex<Vec<AccessSample>>>,
+}
+
+impl Migration for Sampling {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, EPOCH).require(Sensor::AccessSamples(self.sampling))
+    }
+
+    fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
+        if let Event::AccessSample(sample) = event {
+            self.samples.lock().expect("no panic").push(*sample);
+        }
+    }
+
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        Wake::After(EPOCH)
+    }
+}
+
+/// The samples of a program, and its time.
+fn samples(sampling: AccessSampling, script: support::Script) -> (Vec<AccessSample>, Time) {
+    let samples = Arc::new(Mutex::new(Vec::new()));
+    let policy = Sampling { sampling, samples: samples.clone() };
+    let policy = Policy::new(runs::policy(&machine(), "local").placement, Some(Box::new(policy)));
+    let report = run(&machine(), vec![job(script, &[0])], policy, 1, &mut |_| true).expect("it runs");
+    let samples = std::mem::take(&mut *samples.lock().expect("no panic"));
+    (samples, Time::from_ns(report.time_ms * 1e6))
+}
+
+#[test]
+fn one_of_many_misses_is_sampled_with_its_page_and_latency() {
+    let lines = 1u64 << 18;
+    let script = |stores: bool| {
+        let line = move |step: u64| mixed(step) % lines * 64;
+        let chase = doing((0..20_000).map(move |step| follow(line(step))));
+        let stores = doing((0..if stores { 20_000 } else { 0 }).map(move |step| support::store(line(step))));
+        alone([map(0, 16 << 20, PageSize::Huge), chase, stores])
+    };
+    let every = |period| AccessSampling { period, budget_bp: None };
+    let (none, without) = samples(every(u32::MAX), script(false));
+    let (some, with) = samples(every(100), script(false));
+    assert!(
+        none.is_empty() && (180..=200).contains(&some.len()),
+        "{} of 20,000, less the last epoch",
+        some.len()
+    );
+    assert!(some.iter().all(|sample| sample.page.0 < lines / 64 && !sample.write && sample.period == 100));
+    assert!(some.iter().all(|sample| sample.size == PageSize::Huge && sample.node.0 == 0));
+    let pages: BTreeSet<u64> = some.iter().map(|sample| sample.page.0).collect();
+    assert!(pages.len() > 150, "base pages within huge ones: {}", pages.len());
+    let mean = some.iter().map(|sample| sample.latency.as_ns()).sum::<f64>() / some.len() as f64;
+    assert_near(mean, 90.0, 0.03, "idle latency, ns");
+    let cost = with.since(without).as_ns() / some.len() as f64;
+    assert_near(cost, machine().kernel.access_sample_ns, 0.05, "a sample's cost to the thread, ns");
+    let (both, _) = samples(every(100), script(true));
+    assert!(both.iter().filter(|sample| sample.write).count() > 150, "{}", both.len());
+}
+
+#[test]
+fn period_adjusts_to_the_budget() {
+    let lines = 1u64 << 18;
+    let chase = doing((0..200_000).map(move |step| follow(mixed(step) % lines * 64)));
+    let script = alone([map(0, 16 << 20, PageSize::Huge), chase]);
+    let sampling = AccessSampling { period: 2, budget_bp: Some(100) };
+    let (samples, time) = samples(sampling, script);
+    let late = Time(time.0 / 2);
+    let spent = samples.iter().filter(|sample| sample.time >= late).count() as f64
+        * machine().kernel.access_sample_ns;
+    let share = spent / time.since(late).as_ns();
+    assert!((0.005..0.02).contains(&share), "{share} of a core, not 1 %");
+    assert!(samples.last().expect("samples").period > 100);
 }
 
 #[test]

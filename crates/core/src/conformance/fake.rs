@@ -9,9 +9,9 @@ use std::num::NonZeroU16;
 use crate::epoch::Host;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
-    Action, Answer, Answers, CacheUtility, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView,
-    Outcome, Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent, TaskView,
-    ThreadView, TlbMissSampling, View, Watermarks,
+    AccessSampling, Action, Answer, Answers, CacheUtility, Cancellation, Completion, Event, Frame, HintFault,
+    Move, NodeView, Outcome, Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent,
+    TaskView, ThreadView, TlbMissSampling, View, Watermarks,
 };
 use crate::units::{PageSize, Time, Vpn};
 
@@ -427,7 +427,7 @@ impl FakeHost {
         match event {
             Event::HintFault(_) => self.senses(&Sensor::HintFaults) || self.senses(&Sensor::SlowTierFaults),
             Event::TlbMiss(_) => self.senses(&Sensor::TlbMisses(TlbMissSampling::default())),
-            Event::AccessSample(_) => self.senses(&Sensor::AccessSamples { period: 1 }),
+            Event::AccessSample(_) => self.senses(&Sensor::AccessSamples(AccessSampling::default())),
             Event::Message(_) => self.senses(&Sensor::Messages),
             Event::Task(_) => self.senses(&Sensor::TaskLifecycle),
             Event::Completion(_) => false,

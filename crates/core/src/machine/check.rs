@@ -238,6 +238,7 @@ fn kernel(machine: &Machine) -> Checked {
         ("kernel.remap_ns", k.remap_ns),
         ("kernel.swap_ns", k.swap_ns),
         ("kernel.sample_ns", k.sample_ns),
+        ("kernel.access_sample_ns", k.access_sample_ns),
         ("kernel.walk_entry_ns", k.walk_entry_ns),
     ];
     for (field, value) in costs {

@@ -32,6 +32,9 @@ pub struct Kernel {
     /// Checking whether a page was accessed and clearing its bits, for a region monitor, in ns. On Linux 7
     /// this takes about half the guest instructions of a first-touch fault.
     pub sample_ns: f64,
+    /// Recording an access for access samples, in ns: Intel's PEBS takes 200 to 300 ns (Akiyama and Hirofuchi,
+    /// ROSS 2017).
+    pub access_sample_ns: f64,
     /// Checking and clearing the bits of a page table entry in a walk over all of them, in ns: eight entries
     /// share a line of memory.
     pub walk_entry_ns: f64,
@@ -67,6 +70,7 @@ impl Default for Kernel {
             remap_ns: 300.0,
             swap_ns: 10_000.0,
             sample_ns: 250.0,
+            access_sample_ns: 250.0,
             walk_entry_ns: 10.0,
             numa_scan_period_ms: 1000.0,
             numa_scan_mib: 256.0,

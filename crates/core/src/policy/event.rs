@@ -103,6 +103,8 @@ pub struct AccessSample {
     pub node: NodeId,
     /// Duration of the access.
     pub latency: Time,
+    /// Accesses that it stands for: the period in which it was taken, at least 1.
+    pub period: u32,
     /// A store if true, else a load.
     pub write: bool,
 }

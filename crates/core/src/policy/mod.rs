@@ -25,7 +25,8 @@ pub use plan::{
 pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use sensor::{
-    Answer, Answers, PageSampling, RegionSampling, Request, Sensor, SensorRefused, Sensors, TlbMissSampling,
+    AccessSampling, Answer, Answers, PageSampling, RegionSampling, Request, Sensor, SensorRefused, Sensors,
+    TlbMissSampling,
 };
 pub use state::{FirstTouch, FreeMemory, RuleState};
 pub use view::{

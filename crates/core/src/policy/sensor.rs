@@ -28,12 +28,9 @@ pub enum Sensor {
     TlbMisses(TlbMissSampling),
     /// Accesses to the shared cache levels and their misses, in [`View::llc`](super::View::llc).
     LlcMisses,
-    /// Every `period`-th access that misses all caches, as
-    /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
-    AccessSamples {
-        /// Misses per sample, at least 1.
-        period: u32,
-    },
+    /// One of many accesses that miss all caches, as [`Event::AccessSample`](super::Event::AccessSample):
+    /// PEBS, IBS, SPE.
+    AccessSamples(AccessSampling),
     /// Threads of the tasks, in [`View::threads`](super::View::threads).
     Threads,
     /// Bytes read and written per node, in [`NodeView::traffic`](super::NodeView::traffic).
@@ -124,6 +121,40 @@ impl Default for RegionSampling {
     }
 }
 
+/// Sampling of accesses that miss all caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessSampling {
+    /// Period: misses per sample, at least 1. With a budget, the one to start with.
+    pub period: u32,
+    /// Budget for samples, in hundredths of a percent of a core's time. If given, the host keeps to it by the
+    /// period ([`AccessSampling::tuned`]); each sample says its own
+    /// ([`AccessSample::period`](super::AccessSample::period)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_bp: Option<u32>,
+}
+
+impl AccessSampling {
+    /// Minimum of a tuned period, so that a program that begins to miss does not drown in samples.
+    pub const TUNED_MIN: u32 = 64;
+
+    /// The period that keeps to the budget, after one whose samples took `spent` of a core's time in `passed`
+    /// time: at least [`AccessSampling::TUNED_MIN`], or the period to start with if that is less.
+    pub fn tuned(&self, period: u32, spent: Time, passed: Time) -> u32 {
+        let Some(budget_bp) = self.budget_bp.filter(|_| passed > Time::ZERO) else { return period };
+        let share_bp = spent.0 as f64 / passed.0 as f64 * 1e4;
+        let change = (share_bp / f64::from(budget_bp.max(1))).clamp(0.25, 4.0);
+        ((f64::from(period) * change) as u32).max(AccessSampling::TUNED_MIN.min(self.period)).max(1)
+    }
+}
+
+impl Default for AccessSampling {
+    /// One of 4,096 misses.
+    fn default() -> AccessSampling {
+        AccessSampling { period: 4096, budget_bp: None }
+    }
+}
+
 /// Counting of TLB misses by page.
 ///
 /// The host marks page table entries and drops their translations. The next access misses the TLB, its page
@@ -173,7 +204,7 @@ impl Sensor {
             Sensor::SlowTierFaults,
             Sensor::TlbMisses(TlbMissSampling::default()),
             Sensor::LlcMisses,
-            Sensor::AccessSamples { period: 4096 },
+            Sensor::AccessSamples(AccessSampling::default()),
             Sensor::Threads,
             Sensor::NodeTraffic,
             Sensor::ThreadTraffic,
@@ -198,7 +229,7 @@ impl Sensor {
             Sensor::SlowTierFaults => "slow-tier-faults",
             Sensor::TlbMisses(_) => "tlb-misses",
             Sensor::LlcMisses => "llc-misses",
-            Sensor::AccessSamples { .. } => "access-samples",
+            Sensor::AccessSamples(_) => "access-samples",
             Sensor::Threads => "threads",
             Sensor::NodeTraffic => "node-traffic",
             Sensor::ThreadTraffic => "thread-traffic",
@@ -283,6 +314,14 @@ impl Sensors {
     pub fn regions(&self) -> Option<RegionSampling> {
         self.requests.iter().find_map(|request| match request.sensor {
             Sensor::Regions(sampling) => Some(sampling),
+            _ => None,
+        })
+    }
+
+    /// Sampling of accesses, if requested.
+    pub fn access_samples(&self) -> Option<AccessSampling> {
+        self.requests.iter().find_map(|request| match request.sensor {
+            Sensor::AccessSamples(sampling) => Some(sampling),
             _ => None,
         })
     }

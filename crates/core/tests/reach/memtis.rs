@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use memtide_core::epoch::{Host as _, Limits};
 use memtide_core::policy::{
-    AccessSample, Action, Cancellation, Delivery, Event, Migration, Outcome, Page, Plan, Reason, Sensor,
-    Sensors, View, Wake,
+    AccessSample, AccessSampling, Action, Cancellation, Delivery, Event, Migration, Outcome, Page, Plan,
+    Reason, Sensor, Sensors, View, Wake,
 };
 use memtide_core::{PageSize, ThreadId, Time, Vpn};
 
@@ -24,7 +24,8 @@ struct Memtis(BTreeMap<Page, BTreeMap<Vpn, u32>>);
 
 impl Migration for Memtis {
     fn sensors(&self) -> Sensors {
-        Sensors::new(Delivery::Deployable, EPOCH).require(Sensor::AccessSamples { period: 200 })
+        Sensors::new(Delivery::Deployable, EPOCH)
+            .require(Sensor::AccessSamples(AccessSampling { period: 200, budget_bp: None }))
     }
 
     fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
@@ -80,7 +81,8 @@ fn three_huge_pages() -> Run {
 fn sample(run: &mut Run, page: u64) {
     let (time, thread, latency) = (run.host.now(), ThreadId(1), Time::from_ns(300.0));
     let (page, size, node) = (Vpn(page), PageSize::Huge, SLOW);
-    let sample = AccessSample { time, task: TASK, thread, page, size, node, latency, write: false };
+    let sample =
+        AccessSample { time, task: TASK, thread, page, size, node, latency, period: 200, write: false };
     run.host.event(Event::AccessSample(sample));
 }
 

@@ -61,6 +61,17 @@ pub(crate) struct Core {
     replayed: Replayed,
 }
 
+/// A miss that was sent to the shared levels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub line: u64,
+    pub time: Time,
+    /// Its slot in the window.
+    pub slot: u8,
+    /// Whether it waits for its line: no cache has it.
+    pub waits: bool,
+}
+
 impl Core {
     pub fn new(machine: &Machine, cpu: CpuId) -> Core {
         Core {
@@ -154,8 +165,8 @@ impl Core {
         }
     }
 
-    /// Sends the earliest miss to the uncore; returns its line.
-    pub fn send_miss(&mut self, uncore: &mut Uncore) -> Option<u64> {
+    /// Sends the earliest miss to the uncore.
+    pub fn send_miss(&mut self, uncore: &mut Uncore) -> Option<Sent> {
         let (time, slot) = self.window.take_miss()?;
         let (line, posted) = self.window.line_of(slot);
         let waiter = Waiter(u32::from(self.cpu.0) << 8 | u32::from(slot));
@@ -163,7 +174,7 @@ impl Core {
             if let Some(end) = uncore.write_past(self.cpu, line, time, Some(waiter)) {
                 self.window.resolve(slot, end);
             }
-            return Some(line);
+            return Some(Sent { line, time, slot, waits: false });
         }
         let fetched = self.fills_first && self.prefetcher.as_ref().is_some_and(|p| p.has_fetched(line));
         let end = match fetched {
@@ -173,12 +184,13 @@ impl Core {
         if let Some(end) = end {
             self.window.resolve(slot, end);
         }
-        let Some(prefetcher) = &mut self.prefetcher else { return Some(line) };
+        let sent = Sent { line, time, slot, waits: end.is_none() };
+        let Some(prefetcher) = &mut self.prefetcher else { return Some(sent) };
         let ahead = [prefetcher.see(line), prefetcher.see_next(line)];
         for ahead in ahead.into_iter().flatten().flat_map(Ahead::lines) {
             uncore.prefetch(self.cpu, ahead, time);
         }
-        Some(line)
+        Some(sent)
     }
 
     /// Hits of each private level, nearest to the core first.

@@ -30,7 +30,7 @@ use crate::oracle::RegionWork;
 use crate::os::{Entry, Os};
 use crate::report::Report;
 use crate::samples::{NodeSample, ProgramSample, Samples};
-use crate::sensors::{OpenSensors, SensorSetup};
+use crate::sensors::{AccessSampler, OpenSensors, SensorSetup};
 use crate::stages::Stages;
 use crate::thread::{Cause, Thread};
 use crate::{Policy, SimError};
@@ -62,6 +62,7 @@ pub(crate) struct Engine<'p> {
     work_ends: Time,
     pub samples: Samples,
     pub heat: Heat,
+    pub access_sampler: Option<AccessSampler>,
     pub stages: Stages,
     pub region: RegionWork,
     idle: IdleTurns,
@@ -173,6 +174,7 @@ impl<'p> Engine<'p> {
             work_ends: Time::ZERO,
             samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
             heat: Heat::new(nodes, jobs.len()),
+            access_sampler: requests.as_ref().and_then(Sensors::access_samples).map(AccessSampler::new),
             stages: Stages::new(stage),
             region: RegionWork::default(),
             idle: IdleTurns::default(),
@@ -250,8 +252,11 @@ impl<'p> Engine<'p> {
         }
         let until = self.now + self.uncore.lookahead();
         while self.cores[cpu].window.next_miss() <= until {
-            if let Some(line) = self.cores[cpu].send_miss(&mut self.uncore) {
-                self.heat_access(line);
+            if let Some(sent) = self.cores[cpu].send_miss(&mut self.uncore) {
+                self.heat_access(sent.line);
+                if sent.waits {
+                    self.begin_access_sample(cpu, sent);
+                }
             }
             if self.cores[cpu].can_go_on() {
                 self.go_on(cpu)?;
@@ -279,6 +284,7 @@ impl<'p> Engine<'p> {
                 continue;
             }
             let cpu = (waiter.0 >> 8) as usize;
+            let time = self.end_access_sample(cpu, waiter.0 as u8, time);
             self.cores[cpu].window.resolve(waiter.0 as u8, time);
             if self.cores[cpu].can_go_on() {
                 self.go_on(cpu)?;

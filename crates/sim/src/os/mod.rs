@@ -63,6 +63,7 @@ pub(crate) struct Costs {
     pub remap: Time,
     pub swap: Time,
     pub sample: Time,
+    pub access_sample: Time,
     pub walk_entry: Time,
 }
 
@@ -78,6 +79,7 @@ impl Costs {
             remap: Time::from_ns(kernel.remap_ns),
             swap: Time::from_ns(kernel.swap_ns),
             sample: Time::from_ns(kernel.sample_ns),
+            access_sample: Time::from_ns(kernel.access_sample_ns),
             walk_entry: Time::from_ns(kernel.walk_entry_ns),
         }
     }

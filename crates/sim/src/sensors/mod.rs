@@ -3,6 +3,7 @@
 //! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
+mod access_samples;
 mod cache_utility;
 mod frames;
 mod hint_faults;
@@ -29,6 +30,7 @@ use memtide_core::policy::{
 };
 use memtide_core::{NodeId, Time};
 
+pub(crate) use self::access_samples::AccessSampler;
 use crate::engine::Engine;
 use crate::os::Os;
 use crate::report::PageSamplesReport;
@@ -82,7 +84,8 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 18] = [
+const ALL: [Open; 19] = [
+    access_samples::open,
     hint_faults::open,
     inactive_pages::open,
     llc_misses::open,

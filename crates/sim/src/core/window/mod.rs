@@ -122,6 +122,8 @@ struct Slot {
     register: u8,
     /// Whether it is the posted write of a line, instead of an access.
     posted: bool,
+    /// Whether it is a store.
+    store: bool,
     line: u64,
 }
 
@@ -173,6 +175,7 @@ impl Window {
             translation: Time::ZERO,
             register: NO_REGISTER,
             posted: false,
+            store: false,
             line: 0,
         };
         Window {
@@ -338,6 +341,9 @@ impl Window {
     /// Keeps a store, and all later ones, in the store queue until its line has arrived.
     #[inline]
     pub fn must_leave(&mut self, store: u64, end: End) {
+        if !end.is_known() {
+            self.slots[usize::from(end.slot())].store = true;
+        }
         self.stores.push(store, end);
     }
 
@@ -361,6 +367,11 @@ impl Window {
     pub fn line_of(&self, slot: u8) -> (u64, bool) {
         let Slot { line, posted, .. } = self.slots[usize::from(slot)];
         (line, posted)
+    }
+
+    /// Whether a slot's access is a store.
+    pub fn is_store(&self, slot: u8) -> bool {
+        self.slots[usize::from(slot)].store
     }
 
     /// Sets the end of a slot's access, and starts all that waited for it.
@@ -423,6 +434,7 @@ impl Window {
             translation,
             register: NO_REGISTER,
             posted,
+            store: false,
             line,
         };
         if produced.is_known() {
