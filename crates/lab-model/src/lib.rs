@@ -19,7 +19,7 @@ mod walker;
 mod window;
 
 use memtide_core::machine::Machine;
-use memtide_core::{CpuId, Time};
+use memtide_core::{CpuId, NodeId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
 pub use memtide_memory::{Access as CacheAccess, Cache, Victim, WriteStream};
@@ -79,6 +79,17 @@ pub enum Touched {
     Private(Time),
     /// In none.
     Missed,
+}
+
+/// A CPU's demand reads from a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    /// The node.
+    pub node: NodeId,
+    /// Lines.
+    pub lines: u64,
+    /// The sum of their latencies.
+    pub latency: Time,
 }
 
 /// An access that takes time.
@@ -292,6 +303,14 @@ impl Curve {
         if begin > now + *hidden {
             c.window.must_retire(instruction, begin);
         }
+    }
+
+    /// What a CPU has read by demand from the node of a line; `None` if it is no node's.
+    #[inline]
+    pub fn reads(&self, cpu: CpuId, line: u64) -> Option<Reads> {
+        let node = self.shared.map.node_of(line)?;
+        let counts = &self.shared.counts[cpu.index()].nodes[node.index()];
+        Some(Reads { node, lines: counts.reads, latency: counts.latency })
     }
 
     /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.

@@ -12,6 +12,10 @@ pub const AGENT: u64 = 3;
 /// The machine is modelled from here on; the region of interest begins later.
 pub const WARM_UP: u64 = 4;
 
+/// Accesses that miss all caches are sampled from here on, one of as many as the argument says; none if it is
+/// 0.
+pub const SAMPLE: u64 = 5;
+
 /// Executes a mark: `xchg bx, bx` with the command in RAX and its argument in RDI.
 ///
 /// The three marks of regions load their command as a constant just before, in the same 8 bytes: the recorder

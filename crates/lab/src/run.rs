@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_lab_protocol::agent::Ending;
 use memtide_lab_protocol::clock::{Config, Results};
-use memtide_lab_protocol::counters;
+use memtide_lab_protocol::samples;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::error::LabError;
@@ -128,7 +128,10 @@ fn configure_clock(spec: &GuestSpec, run_dir: &Path) -> Result<PathBuf, LabError
         by_instruction: layout.cxl().next().is_some(),
         boot_ps: BOOT_PS,
         results: run_dir.join(run_dir::RESULTS),
-        counters: reserved(&run_dir.join(run_dir::COUNTERS), counters::bytes(layout.machine.nodes.len()))?,
+        counters: reserved(
+            &run_dir.join(run_dir::COUNTERS),
+            samples::device_bytes(layout.machine.nodes.len()),
+        )?,
         guest_nodes: layout.linux_numbers().into_iter().map(|number| number as u64).collect(),
     };
     let path = run_dir.join(run_dir::CLOCK);

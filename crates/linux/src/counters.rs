@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use memtide_lab_protocol::counters::{self, ReadError, Snapshot};
+use memtide_lab_protocol::samples::{self, Sample};
 
 use crate::sys::SharedWords;
 
@@ -16,8 +17,8 @@ const VENDOR: &str = "0x1af4";
 const DEVICE: &str = "0x1110";
 const MEMORY: &str = "resource2";
 
-/// Maximum size of the counters, for any machine.
-const MOST_BYTES: u64 = 1 << 20;
+/// Maximum size of the memory, for any machine.
+const MOST_BYTES: u64 = 1 << 24;
 
 /// Why counters cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,18 @@ impl Counters {
             Ok(memory) => Ok(Counters { path, memory }),
             Err(source) => Err(CountersError::Device { path, source }),
         }
+    }
+
+    /// The sampled accesses from number `from` on of a guest with `nodes` nodes, and the number of the next one.
+    ///
+    /// # Errors
+    /// If the memory is too small for samples, or is gone.
+    pub fn samples(&self, nodes: usize, from: u64) -> Result<(Vec<Sample>, u64), CountersError> {
+        let device = |source| CountersError::Device { path: self.path.clone(), source };
+        if self.memory.len() as u64 * 8 < samples::device_bytes(nodes) {
+            return Err(device(io::ErrorKind::UnexpectedEof.into()));
+        }
+        samples::read(nodes, from, |words| self.memory.copy(words)).map_err(device)
     }
 
     /// A consistent snapshot of the counters.

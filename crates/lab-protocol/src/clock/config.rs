@@ -38,7 +38,7 @@ pub struct Config {
     pub boot_ps: u64,
     /// File for the results.
     pub results: PathBuf,
-    /// File of at least [`crate::counters::bytes`] bytes, which is a device's memory in the guest.
+    /// File of [`crate::samples::device_bytes`] bytes, all zero, which is a device's memory in the guest.
     pub counters: PathBuf,
     /// Number of each node in the guest.
     pub guest_nodes: Vec<u64>,

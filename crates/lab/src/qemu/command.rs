@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use memtide_lab_protocol::agent::{ERR_PORT, OUT_PORT, RESULT_PORT};
-use memtide_lab_protocol::counters;
+use memtide_lab_protocol::samples;
 
 use crate::guest_clock::START;
 use crate::layout::GuestNode;
@@ -177,7 +177,7 @@ impl CommandLine<'_> {
 
     /// The PCI device whose memory is the clock plugin's counters page.
     fn counters(&self) -> [String; 4] {
-        let bytes = counters::bytes(self.guest.layout.machine.nodes.len());
+        let bytes = samples::device_bytes(self.guest.layout.machine.nodes.len());
         let memory =
             format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", run_dir::COUNTERS);
         ["-object".into(), memory, "-device".into(), "ivshmem-plain,bus=pcie.0,memdev=counters".into()]

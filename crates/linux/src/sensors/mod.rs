@@ -3,6 +3,7 @@
 //! A sensor registers in `ALL`; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
+mod access_samples;
 pub mod hint_faults;
 pub mod node_traffic;
 pub mod regions;
@@ -89,7 +90,8 @@ pub(crate) struct SensorSetup<'n> {
 /// A sensor's entry: `None` if another one is requested, else the sensor, or why it is refused.
 type Open = fn(&Sensor, &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>>;
 
-const ALL: [Open; 6] = [
+const ALL: [Open; 7] = [
+    access_samples::open,
     regions::open,
     hint_faults::open,
     node_traffic::open,

@@ -43,6 +43,12 @@ pub static LATEST: AtomicU64 = AtomicU64::new(0);
 /// Time skipped by QEMU while all virtual CPUs slept, as of the last read, in ns.
 pub static SKIPPED_NS: AtomicU64 = AtomicU64::new(0);
 
+/// Time on the guest's clock. QEMU's own is not readable everywhere; skipped time is as of the guest's last
+/// read.
+pub fn guest_time(time: Time) -> Time {
+    time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
+}
+
 impl Shared {
     const fn new() -> Shared {
         Shared {

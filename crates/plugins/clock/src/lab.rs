@@ -1,16 +1,19 @@
 //! The modelled machine and its virtual CPUs.
 
 use memtide_core::machine::Machine;
-use memtide_core::{CpuId, Time};
-use memtide_lab_model::{Access, CacheAccess, Curve, Touched};
+use memtide_core::{CpuId, LINE_BYTES, PAGE_BYTES, Time};
+use memtide_lab_model::{Access, CacheAccess, Curve, Reads, Touched};
 use memtide_lab_protocol::clock::{Config, RegionTotals, Results, Timeline};
-use memtide_lab_protocol::counters::{self, Writer};
+use memtide_lab_protocol::counters::Writer;
+use memtide_lab_protocol::samples::{self, Sample};
 use memtide_lab_protocol::{Counts, Process, between};
 
+use crate::clocks::guest_time;
 use crate::first::First;
 use crate::ledger::Ledger;
 use crate::op::MAX_VCPUS;
 use crate::shared_memory;
+use crate::vcpu::Vcpu;
 
 /// Time slice of a virtual CPU.
 pub const QUANTUM: Time = Time::from_us(20);
@@ -28,6 +31,13 @@ pub struct Lab {
     pub ledger: Ledger,
     pub results: Results,
     counters: Writer<'static>,
+    samples: samples::Writer<'static>,
+    /// Misses per sampled access; 0 if none are sampled.
+    period: u32,
+    /// Misses until the next sample.
+    until_sample: u32,
+    /// Time that a sample takes.
+    sample_cost: Time,
     shown: Time,
     /// Whether the model is on: a region of interest is active.
     pub on: bool,
@@ -75,6 +85,8 @@ pub struct Touch {
     pub ready: Time,
     /// When its line arrives, if it is in flight.
     pub arrival: Time,
+    /// Virtual address.
+    pub address: u64,
 }
 
 /// An access that took time.
@@ -104,11 +116,15 @@ impl Lab {
         let nodes = machine.nodes.len();
         let memory = shared_memory::map(&config.counters);
         let memory = memory.map_err(|error| format!("{}: {error}", config.counters.display()))?;
-        if config.guest_nodes.len() != nodes || (memory.len() as u64) < counters::bytes(nodes) / 8 {
+        if config.guest_nodes.len() != nodes || (memory.len() as u64) < samples::device_bytes(nodes) / 8 {
             return Err(format!("{file}: the counters are not those of {nodes} nodes"));
         }
         Ok(Lab {
             counters: Writer::new(memory, &config.guest_nodes),
+            samples: samples::Writer::new(memory, nodes),
+            period: 0,
+            until_sample: 0,
+            sample_cost: Time::from_ns(machine.kernel.access_sample_ns),
             shown: Time::ZERO,
             curve: Curve::new(&machine, &config),
             first: machine.caches.first().filter(|cache| !cache.is_shared()).and_then(First::new),
@@ -268,7 +284,7 @@ impl Lab {
     /// took no time.
     #[inline]
     pub fn access(&mut self, cpu: CpuId, touch: Touch, instruction: impl FnOnce() -> u64) -> Option<Took> {
-        let Touch { line, write, stores, overwritten, translation, first, ready, arrival } = touch;
+        let Touch { line, write, stores, overwritten, translation, first, ready, arrival, .. } = touch;
         let touched = match first {
             Some(CacheAccess::Hit) => Touched::First,
             Some(CacheAccess::Miss(victim)) => self.curve.missed_first(cpu, line, victim),
@@ -279,9 +295,49 @@ impl Lab {
         }
         let instruction = instruction();
         let access = Access { instruction, stores, line, write, overwritten, ready, arrival, translation };
+        let before = (self.period > 0).then(|| self.curve.reads(cpu, line)).flatten();
         let end = self.curve.open(cpu, access, touched);
+        if let Some(before) = before {
+            self.count_miss(cpu, touch, instruction, before);
+        }
         let now = self.curve.clock_as_is(cpu).at(instruction);
         Some(Took { now, end, missed: touched == Touched::Missed && !overwritten })
+    }
+}
+
+impl Lab {
+    /// Samples one of `period` misses from here on; none if it is 0.
+    pub fn sample(&mut self, period: u64) {
+        self.period = u32::try_from(period).unwrap_or(u32::MAX);
+        self.until_sample = self.period;
+    }
+
+    /// Counts an access of a program if it has read its line from a node, and samples it if it is due. `before`
+    /// is what the CPU had read from the node.
+    fn count_miss(&mut self, cpu: CpuId, touch: Touch, instruction: u64, before: Reads) {
+        let Some(after) = self.curve.reads(cpu, touch.line).filter(|after| after.lines > before.lines) else {
+            return;
+        };
+        if Vcpu::is_kernel(touch.address) {
+            return;
+        }
+        self.until_sample -= 1;
+        if self.until_sample > 0 {
+            return;
+        }
+        self.until_sample = self.period;
+        let now = self.curve.clock_as_is(cpu).at(instruction);
+        self.samples.write(&Sample {
+            root: self.ledger.root(cpu.index()),
+            address: touch.address,
+            frame: touch.line / (PAGE_BYTES / LINE_BYTES),
+            node: self.config.guest_nodes[after.node.index()],
+            guest_ns: guest_time(now).0 / 1000,
+            latency: after.latency.since(before.latency),
+            period: self.period,
+            write: touch.write,
+        });
+        self.curve.idle_until(cpu, instruction, now + self.sample_cost);
     }
 }
 

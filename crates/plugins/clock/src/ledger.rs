@@ -39,6 +39,11 @@ impl Ledger {
         self.cpus[cpu] = Cpu { process, fresh: true, ..self.cpus[cpu].clone() };
     }
 
+    /// The page table of the process that a virtual CPU runs.
+    pub fn root(&self, cpu: usize) -> u64 {
+        self.processes[self.cpus[cpu].process].root
+    }
+
     /// Whether this is a virtual CPU's first return to user mode in an address space.
     pub fn returns(&mut self, cpu: usize) -> bool {
         std::mem::take(&mut self.cpus[cpu].fresh)

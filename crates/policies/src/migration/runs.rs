@@ -63,6 +63,26 @@ impl<V: Copy + PartialEq> Runs<V> {
         }
     }
 
+    /// The value of a page.
+    pub(super) fn get(&self, task: TaskId, page: Vpn) -> Option<V> {
+        self.run_of(task, page).map(|(_, run)| run.value)
+    }
+
+    /// The pages from `start` to before `end` that have a value: first page, the one after the last, value.
+    pub(super) fn within(&self, task: TaskId, start: Vpn, end: Vpn) -> impl Iterator<Item = (Vpn, Vpn, V)> {
+        let first = self.run_of(task, start).filter(|(first, _)| *first < start);
+        let later = self.0.range((task, start)..(task, end)).map(|(&(_, first), &run)| (first, run));
+        let bounds = move |(first, run): (Vpn, Run<V>)| {
+            (first.max(start), Vpn(first.0 + run.pages).min(end), run.value)
+        };
+        first.into_iter().chain(later).map(bounds)
+    }
+
+    /// Forgets the runs of which `keeps` is false, given their first page and the one after the last.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(TaskId, Vpn, Vpn) -> bool) {
+        self.0.retain(|&(task, start), run| keeps(task, start, Vpn(start.0 + run.pages)));
+    }
+
     /// The run of a page, with the run's first page.
     fn run_of(&self, task: TaskId, page: Vpn) -> Option<(Vpn, Run<V>)> {
         let (&(_, start), &run) = self.0.range((task, Vpn(0))..=(task, page)).next_back()?;
@@ -128,6 +148,15 @@ mod tests {
                     a.0 == b.0 && a.1.0 + run.pages == b.1.0 && run.value == next.value
                 });
                 prop_assert!(!joined, "two runs that are one: {:?}", runs);
+            }
+            for (start, end) in [(0, 20), (3, 9), (7, 8), (9, 9)] {
+                let within = runs.within(TaskId(1), Vpn(start), Vpn(end));
+                let pages = within.flat_map(|(from, to, value)| (from.0..to.0).map(move |at| (at, value)));
+                let expected = plain.range((TaskId(1), Vpn(start))..(TaskId(1), Vpn(end)));
+                prop_assert_eq!(
+                    pages.collect::<Vec<_>>(),
+                    expected.map(|(&(_, page), &value)| (page.0, value)).collect::<Vec<_>>()
+                );
             }
             let listed: Vec<Listed<u8>> = runs.clone().into();
             prop_assert_eq!(Runs::try_from(listed.clone()).map(Vec::from), Ok(listed));

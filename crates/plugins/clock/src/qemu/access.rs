@@ -101,7 +101,7 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
     let overwritten = write && vcpu.write_stream.is_on() && unsafe { overwrites(vcpu, info, address) };
     if !vcpu.hits_first(line, write) {
         // SAFETY: as the caller promises.
-        return unsafe { take(cpu, vcpu, op, place, overwritten) };
+        return unsafe { take(cpu, vcpu, op, place, address, overwritten) };
     }
     if vcpu.flow.is_busy() {
         vcpu.flow.hits(op, place);
@@ -123,11 +123,11 @@ unsafe fn overwrites(vcpu: &mut Vcpu, info: sys::qemu_plugin_meminfo_t, address:
 /// # Safety
 /// In a callback that has not entered the state.
 #[inline(never)]
-unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, overwritten: bool) {
+unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, address: u64, overwritten: bool) {
     let first = vcpu.fill_first(place.line(), place.write);
     // SAFETY: as the caller promises.
     let mut state = unsafe { Plugin::get().enter() };
-    let missed = Missed { first, translation: Time::ZERO, overwritten };
+    let missed = Missed { first, translation: Time::ZERO, overwritten, address };
     model(&mut state.lab, cpu, vcpu, op, place, missed);
 }
 
@@ -136,18 +136,19 @@ struct Missed {
     first: Option<CacheAccess>,
     translation: Time,
     overwritten: bool,
+    address: u64,
 }
 
 #[inline]
 fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, missed: Missed) {
-    let Missed { first, translation, overwritten } = missed;
+    let Missed { first, translation, overwritten, address } = missed;
     let shared = &SHARED[cpu];
     let (line, write) = (place.line(), place.write);
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
     let (ready, arrival) = (vcpu.flow.address(op, write), vcpu.flow.arrival(line));
     let stores = VCPUS[cpu].stores();
-    let touch = Touch { line, write, stores, overwritten, translation, first, ready, arrival };
+    let touch = Touch { line, write, stores, overwritten, translation, first, ready, arrival, address };
     match lab.access(CpuId::from(cpu), touch, instruction) {
         Some(took) => {
             let clock = lab.curve.clock_as_is(CpuId::from(cpu));
@@ -187,7 +188,7 @@ unsafe fn on_new_page(
     // SAFETY: as the caller promises.
     let overwritten = write && vcpu.write_stream.is_on() && unsafe { overwrites(vcpu, info, address) };
     let first = vcpu.touch_first(line, write);
-    model(lab, cpu, vcpu, op, place, Missed { first, translation, overwritten });
+    model(lab, cpu, vcpu, op, place, Missed { first, translation, overwritten, address });
 }
 
 /// The line of an address without cached translation, and the time of its translation; `None` if it is not

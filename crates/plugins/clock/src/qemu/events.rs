@@ -6,8 +6,8 @@ use memtide_core::CpuId;
 use memtide_lab_protocol::mark as command;
 use qemu_plugin_sys as sys;
 
-use super::{Plugin, State, guest_time, on_reset, own};
-use crate::clocks::{SHARED, executed, executed_by};
+use super::{Plugin, State, on_reset, own};
+use crate::clocks::{SHARED, executed, executed_by, guest_time};
 use crate::start;
 
 pub(super) unsafe extern "C" fn on_translations(cpu: c_uint, _: *mut c_void) {
@@ -71,6 +71,12 @@ fn mark(state: &mut State, cpu: usize, register: u8) -> bool {
         command::AGENT => {
             let time = time(state);
             state.lab.is_agent(cpu, time);
+            return false;
+        }
+        command::SAMPLE => {
+            const RDI: u8 = 7;
+            let period = state.registers.value(RDI);
+            state.lab.sample(period);
             return false;
         }
         command::WARM_UP | command::BEGIN if !begun => {}

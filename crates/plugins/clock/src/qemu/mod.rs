@@ -17,7 +17,7 @@ use qemu_plugin_sys as sys;
 use self::registers::Registers;
 use self::translate::on_translation;
 use self::turns::{clock_get, clock_set};
-use crate::clocks::{SHARED, SKIPPED_NS, Score, common_time_ns, executed};
+use crate::clocks::{SHARED, Score, common_time_ns, executed, guest_time};
 use crate::exclusive::{Entered, Exclusive};
 use crate::internals::{Internals, current_cpu};
 use crate::lab::{Lab, QUANTUM};
@@ -96,12 +96,6 @@ impl State {
             self.time(cpu);
         }
     }
-}
-
-/// Time on the guest's clock. QEMU's own is not readable everywhere; skipped time is as of the guest's last
-/// read.
-fn guest_time(time: Time) -> Time {
-    time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
 }
 
 /// A virtual CPU's private state.

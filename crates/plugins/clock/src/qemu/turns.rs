@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use memtide_core::{CpuId, Time};
 
-use super::{AT_ONCE, Plugin, State, guest_time, own};
-use crate::clocks::{LATEST, SHARED, SKIPPED_NS, common_time_ns, executed};
+use super::{AT_ONCE, Plugin, State, own};
+use crate::clocks::{LATEST, SHARED, SKIPPED_NS, common_time_ns, executed, guest_time};
 use crate::internals::current_cpu;
 use crate::lab::QUANTUM;
 use crate::op::Block;

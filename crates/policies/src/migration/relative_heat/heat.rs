@@ -1,10 +1,10 @@
 //! Heat of the tasks' memory: counts of sampled accesses that fade, by spans of pages.
 
-use std::cmp::Ordering;
-
 use memtide_core::policy::{Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
+
+use super::pages::{Pages, Rate, to_bound};
 
 /// Share of the samples from which on a page may be accessed several times as often as the share says:
 /// accesses come in bursts, and all those between two samples count once.
@@ -30,66 +30,45 @@ pub(super) struct Span {
 }
 
 impl Span {
-    pub fn pages(&self) -> u64 {
-        self.end - self.start
-    }
-
-    /// Share of the samples that found the page accessed, and the variance of that share. A share of 0 or 1
-    /// is uncertain, too: half a sample was otherwise.
+    /// Share of the samples that found the page accessed, and the standard deviation of that share. A share of
+    /// 0 or 1 is uncertain, too: half a sample was otherwise.
     fn share(&self) -> (f64, f64) {
         let share = (self.accessed + 0.5) / (self.samples + 1.0);
-        (share, share * (1.0 - share) / (self.samples + 1.0))
+        (share, (share * (1.0 - share) / (self.samples + 1.0)).sqrt())
     }
 
-    /// Sampling intervals per epoch for each base page of a page.
-    fn intervals(&self) -> f64 {
-        self.samples / (self.epochs * self.size.base_pages() as f64)
+    /// Accesses of a base page per epoch if this share of the samples finds it accessed, and accesses come at
+    /// random times: two in one interval are one sample.
+    fn rate_of(&self, share: f64) -> f64 {
+        -libm::log1p(-share.clamp(0.0, 1.0)) * self.samples / (self.epochs * self.size.base_pages() as f64)
     }
 
-    /// Accesses of a base page per epoch, if they come at random times: two in one interval are one sample.
-    pub fn rate(&self) -> f64 {
-        let (share, _) = self.share();
-        -libm::log1p(-share) * self.intervals()
-    }
-
-    /// The share that another span would have if its pages and samples were those of this one, at most, and
-    /// its variance.
-    fn share_of(&self, other: &Span) -> (f64, f64) {
-        let (share, variance) = other.share();
+    /// Accesses of a base page per epoch.
+    fn rate(&self, deviations: f64) -> Rate {
+        let (share, deviation) = self.share();
+        let away = to_bound(deviations) * deviation;
         let bursts = if share > BURSTS_SHARE { BURSTS_FACTOR } else { 1.0 };
-        let ratio = other.intervals() / self.intervals() * bursts;
-        let missed = libm::pow(1.0 - share, ratio);
-        let slope = ratio * missed / (1.0 - share);
-        (1.0 - missed, variance * slope * slope)
+        // If every sample found it accessed, they say only how often it is accessed at least.
+        let is_saturated = self.samples - self.accessed < 1.0;
+        let at_most = if is_saturated { f64::INFINITY } else { self.rate_of(share + away) * bursts };
+        Rate { mean: self.rate_of(share), at_least: self.rate_of(share - away), at_most }
     }
 
-    /// Whether every sample found it accessed, so that the samples say only how often it is accessed at
-    /// least.
-    fn is_saturated(&self) -> bool {
-        self.samples - self.accessed < 1.0
-    }
-
-    /// Spans by decreasing rate.
-    pub fn hottest_first(a: &Span, b: &Span) -> Ordering {
-        b.rate().total_cmp(&a.rate()).then((a.task, a.start).cmp(&(b.task, b.start)))
-    }
-
-    /// Whether it is accessed more often than another span, by more than `deviations` standard deviations of
-    /// the difference.
-    pub fn is_hotter(&self, other: &Span, deviations: f64) -> bool {
-        let ((share, variance), (others_share, others_variance)) = (self.share(), self.share_of(other));
-        !other.is_saturated() && share - others_share > deviations * (variance + others_variance).sqrt()
+    /// What may move of it.
+    pub fn pages(&self, deviations: f64) -> Pages {
+        let Span { task, start, end, size, node, .. } = *self;
+        Pages { task, start, end, size, node, rate: self.rate(deviations) }
     }
 
     /// Whether the pages after it continue it: differences of at most `deviations` are none.
     fn continues(&self, next: &Span, deviations: f64) -> bool {
         (self.task, self.end, self.size, self.node) == (next.task, next.start, next.size, next.node)
-            && !self.is_hotter(next, deviations)
-            && !next.is_hotter(self, deviations)
+            && !self.rate(deviations).is_higher(&next.rate(deviations))
+            && !next.rate(deviations).is_higher(&self.rate(deviations))
     }
 
     fn absorb(&mut self, next: &Span) {
-        let (own, others) = (self.pages() as f64, next.pages() as f64);
+        let (own, others) = ((self.end - self.start) as f64, (next.end - next.start) as f64);
         let mean = |a: f64, b: f64| (a * own + b * others) / (own + others);
         self.accessed = mean(self.accessed, next.accessed);
         self.samples = mean(self.samples, next.samples);
@@ -245,47 +224,38 @@ mod tests {
         assert_eq!(spans.iter().map(|span| (span.0, span.1)).collect::<Vec<_>>(), [(0, 512), (512, 1024)]);
     }
 
+    fn span(size: PageSize, accessed: f64, samples: f64) -> Span {
+        let (task, node, epochs) = (TaskId(0), NodeId(0), samples / 50.0);
+        Span { task, start: 0, end: 512, size, node, accessed, samples, epochs }
+    }
+
+    fn is_hotter(a: &Span, b: &Span, deviations: f64) -> bool {
+        a.rate(deviations).is_higher(&b.rate(deviations))
+    }
+
     #[test]
     fn difference_counts_only_if_it_is_not_chance() {
-        let span = |accessed, samples| Span {
-            task: TaskId(0),
-            start: 0,
-            end: 1,
-            size: PageSize::Base,
-            node: NodeId(0),
-            accessed,
-            samples,
-            epochs: samples / 10.0,
-        };
-        assert!(span(60.0, 100.0).is_hotter(&span(30.0, 100.0), 3.0));
-        assert!(!span(6.0, 10.0).is_hotter(&span(3.0, 10.0), 3.0), "few samples");
-        assert!(!span(100.0, 100.0).is_hotter(&span(100.0, 100.0), 0.0));
-        // Half of the intervals have an access if there are ln 2 in each on average; an epoch has ten.
-        assert!((span(500.0, 1000.0).rate() - 10.0 * std::f64::consts::LN_2).abs() < 0.1);
+        let span = |accessed, samples| span(PageSize::Base, accessed, samples);
+        assert!(is_hotter(&span(60.0, 100.0), &span(30.0, 100.0), 3.0));
+        assert!(!is_hotter(&span(6.0, 10.0), &span(3.0, 10.0), 3.0), "few samples");
+        assert!(!is_hotter(&span(100.0, 100.0), &span(100.0, 100.0), 0.0));
+        // Half of the intervals have an access if there are ln 2 in each on average; an epoch has fifty.
+        let rate = span(500.0, 1000.0).rate(3.0);
+        assert!((rate.mean - 50.0 * std::f64::consts::LN_2).abs() < 0.5, "{rate:?}");
+        assert!(rate.at_least < rate.mean && rate.mean < rate.at_most);
     }
 
     #[test]
     fn huge_page_counts_by_its_base_pages_and_not_at_all_if_always_accessed() {
-        let span = |size, accessed| Span {
-            task: TaskId(0),
-            start: 0,
-            end: 512,
-            size,
-            node: NodeId(0),
-            accessed,
-            samples: 500.0,
-            epochs: 10.0,
-        };
-        let hot = span(PageSize::Base, 250.0);
-        assert!(hot.is_hotter(&span(PageSize::Huge, 490.0), 3.0), "0.7 and 3.9 / 512 accesses");
-        assert!(!hot.is_hotter(&span(PageSize::Huge, 500.0), 3.0), "it may have any number");
-        let lukewarm = span(PageSize::Base, 15.0);
-        assert!(
-            !lukewarm.is_hotter(&span(PageSize::Huge, 490.0), 3.0),
-            "0.03 accesses; bursts may hide some"
-        );
-        assert!(lukewarm.is_hotter(&span(PageSize::Huge, 440.0), 3.0), "2.1 / 512");
-        assert!(!span(PageSize::Huge, 500.0).is_hotter(&hot, 3.0));
+        let of = |size, accessed| span(size, accessed, 500.0);
+        let huge = |accessed| of(PageSize::Huge, accessed);
+        let hot = of(PageSize::Base, 250.0);
+        assert!(is_hotter(&hot, &huge(490.0), 3.0), "0.7 and 3.9 / 512 accesses");
+        assert!(!is_hotter(&hot, &huge(500.0), 3.0), "it may have any number");
+        let lukewarm = of(PageSize::Base, 15.0);
+        assert!(!is_hotter(&lukewarm, &huge(490.0), 3.0), "0.03 accesses; bursts may hide some");
+        assert!(is_hotter(&lukewarm, &huge(440.0), 3.0), "2.1 / 512");
+        assert!(!is_hotter(&huge(500.0), &hot, 3.0));
     }
 
     proptest! {

@@ -1,14 +1,19 @@
 //! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
 
 mod heat;
+mod pages;
+mod sampled;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Frame, Migration, Move, Plan, Reason, RegionSampling, Sensor, Sensors, View, Wake,
+    AccessSampling, Action, Delivery, Event, Frame, Migration, Move, Plan, Reason, RegionSampling, Sensor,
+    Sensors, View, Wake,
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
-use self::heat::{Heat, Span};
+use self::heat::Heat;
+use self::pages::Pages;
+use self::sampled::Sampled;
 use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
@@ -33,6 +38,12 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "%",
                 "share of a core that samples may take, which sets their interval; 0: it stays",
                 [0.0, 1.0, 100.0],
+            ),
+            Parameter::integer(
+                "period",
+                "accesses",
+                "misses per sampled access at first, where the processor samples them; 0: not at all",
+                [0, 1024, 1_000_000_000],
             ),
             Parameter::integer("regions", "regions", "maximum number of regions", [10, 1000, 100_000]),
             Parameter::integer(
@@ -100,6 +111,7 @@ struct RelativeHeat {
     epoch: Time,
     sampling: Time,
     budget_bp: Option<u32>,
+    period: u32,
     regions_max: u32,
     /// Samples of a page per epoch, if the host does not choose their number.
     samples: f64,
@@ -115,7 +127,10 @@ struct RelativeHeat {
     /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
     /// huge page.
     pages: u64,
+    /// By the monitor's regions.
     heat: Heat,
+    /// By sampled accesses.
+    sampled: Sampled,
 }
 
 /// What the machine file says of a node.
@@ -142,6 +157,7 @@ impl RelativeHeat {
             epoch,
             sampling,
             budget_bp: Some(values.f64("budget") * 100.0).filter(|&bp| bp > 0.0).map(|bp| (bp as u32).max(1)),
+            period: values.u32("period"),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
             kept,
@@ -152,6 +168,7 @@ impl RelativeHeat {
             high: values.u32("high").into(),
             pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
             heat: Heat::default(),
+            sampled: Sampled::default(),
         }
     }
 
@@ -165,37 +182,37 @@ impl RelativeHeat {
     }
 
     /// Cost of moving a base page of a span to a node, in ns.
-    fn cost_ns(&self, span: &Span, to: NodeId) -> f64 {
+    fn cost_ns(&self, span: &Pages, to: NodeId) -> f64 {
         let (from, to) = (&self.nodes[span.node.index()], &self.nodes[to.index()]);
         (from.copy + to.copy).as_ns() + from.move_ns / span.size.base_pages() as f64
     }
 
     /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier, in ns.
-    fn saved_ns(&self, span: &Span, slow: NodeId) -> f64 {
+    fn saved_ns(&self, span: &Pages, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
         let [slow, fast] = [slow, fast].map(|node| self.nodes[node.index()].latency.as_ns());
-        span.rate() * self.payback * (slow - fast)
+        span.rate.mean * self.payback * (slow - fast)
     }
 
     /// Whether a span is worth a free place on the fastest tier.
-    fn pays(&self, span: &Span) -> bool {
+    fn pays(&self, span: &Pages) -> bool {
         self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
     }
 
     /// Whether a span on slow memory is worth the place of one on the fastest tier.
-    fn pays_instead(&self, span: &Span, victim: &Span) -> bool {
+    fn pays_instead(&self, span: &Pages, victim: &Pages) -> bool {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
-        span.is_hotter(victim, self.deviations)
-            && span.rate() > RATIO_MIN * victim.rate()
+        span.rate.is_higher(&victim.rate)
+            && span.rate.mean > RATIO_MIN * victim.rate.mean
             && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
     /// Moves a span's pages from the first on while there is free memory, at most `most`; returns the number
     /// of base pages to move.
-    fn send(&self, span: &Span, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
+    fn send(&self, span: &Pages, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let size = span.size;
         let mut sent = 0;
-        while sent + size.base_pages() <= most.min(span.pages()) {
+        while sent + size.base_pages() <= most.min(span.base_pages()) {
             let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), &draft.room) else { break };
             let (task, from, wish) = (span.task, span.node, Frame::ANY);
             let page = Vpn(span.start + sent);
@@ -207,7 +224,7 @@ impl RelativeHeat {
     }
 
     /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
-    fn demote(&self, victim: &mut Span, wanted: u64, draft: &mut Draft<'_>) -> u64 {
+    fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
         let slower = 1..=self.tiers.slowest();
         let mut tiers = slower.map(|tier| self.send(victim, tier, Reason::MakeRoom, most, draft));
@@ -231,18 +248,18 @@ impl RelativeHeat {
                     break;
                 }
             }
-            victims.retain(|victim| victim.pages() > 0);
+            victims.retain(|victim| victim.base_pages() > 0);
             draft.victims = victims;
         }
     }
 
     /// Promotes the hottest pages while they are worth it.
-    fn promote(&self, mut hot: Vec<Span>, draft: &mut Draft<'_>) {
-        hot.sort_by(Span::hottest_first);
+    fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) {
+        hot.sort_by(Pages::hottest_first);
         let mut left = self.pages;
         for mut span in hot {
-            while left >= span.size.base_pages() && span.pages() > 0 {
-                let most = left.min(span.pages());
+            while left >= span.size.base_pages() && span.base_pages() > 0 {
+                let most = left.min(span.base_pages());
                 let sent = match self.pays(&span) {
                     true => self.send(&span, 0, Reason::Hot, most, draft),
                     false => 0,
@@ -258,14 +275,14 @@ impl RelativeHeat {
 
     /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
     /// Returns whether a page of the span has room.
-    fn make_room_for(&self, span: &Span, wanted: u64, draft: &mut Draft<'_>) -> bool {
+    fn make_room_for(&self, span: &Pages, wanted: u64, draft: &mut Draft<'_>) -> bool {
         let mut gone = 0;
         while gone < wanted {
             let Some(mut victim) = draft.victims.pop_if(|victim| self.pays_instead(span, victim)) else {
                 break;
             };
             let demoted = self.demote(&mut victim, wanted - gone, draft);
-            if victim.pages() > 0 {
+            if victim.base_pages() > 0 {
                 draft.victims.push(victim);
             }
             if demoted == 0 {
@@ -276,17 +293,13 @@ impl RelativeHeat {
         gone >= span.size.base_pages()
     }
 
-    /// Spans that are known long enough to move, on the fastest tier or on others.
-    fn known(&self, is_fastest: bool) -> impl Iterator<Item = Span> {
+    /// All pages that are known long enough to move.
+    fn known(&self, view: &View) -> Vec<Pages> {
+        if self.sampled.is_known(self.known) {
+            return self.sampled.pages(&view.regions, self.deviations);
+        }
         let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
-        known.filter(move |span| (self.tier(span.node) == 0) == is_fastest).copied()
-    }
-
-    /// Spans on the fastest tier, coolest last.
-    fn victims(&self) -> Vec<Span> {
-        let mut victims: Vec<Span> = self.known(true).collect();
-        victims.sort_by(Span::hottest_first);
-        victims
+        known.map(|span| span.pages(self.deviations)).collect()
     }
 }
 
@@ -307,7 +320,7 @@ struct Draft<'p> {
     plan: &'p mut Plan,
     room: Room,
     /// Spans on the fastest tier, coolest last.
-    victims: Vec<Span>,
+    victims: Vec<Pages>,
     /// Base pages to be demoted.
     demoted: u64,
 }
@@ -321,31 +334,48 @@ impl Migration for RelativeHeat {
             writes: false,
             budget_bp: self.budget_bp,
         };
-        Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions))
+        let sensors = Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions));
+        let accesses = AccessSampling { period: self.period, budget_bp: self.budget_bp };
+        if self.period > 0 { sensors.want(Sensor::AccessSamples(accesses)) } else { sensors }
     }
 
-    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+    fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
+        match event {
+            Event::AccessSample(sample) => {
+                self.sampled.add(sample, self.nodes[sample.node.index()].latency);
+            }
+            Event::Completion(done) if done.outcome.is_made() => {
+                if let Action::Move(made) = &done.planned.action {
+                    self.sampled.record_move(made);
+                }
+            }
+            _ => {}
+        }
+    }
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
+        self.sampled.end_epoch(&view.regions, self.kept);
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        if samples == 0.0 {
-            return Wake::After(self.epoch);
+        if samples > 0.0 {
+            self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
-        self.heat.add(&view.regions, samples, self.kept, spans_max);
+        let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
+            self.known(view).into_iter().partition(|pages| self.tier(pages.node) == 0);
+        victims.sort_by(Pages::hottest_first);
         let room = Room::new(self.nodes.len(), &view.nodes, self.low);
-        let mut draft = Draft { plan, room, victims: self.victims(), demoted: 0 };
+        let mut draft = Draft { plan, room, victims, demoted: 0 };
         self.relieve(view, &mut draft);
-        self.promote(self.known(false).collect(), &mut draft);
+        self.promote(hot, &mut draft);
         Wake::After(self.epoch)
     }
 
     fn state(&self) -> String {
-        to_text(&self.heat)
+        to_text(&(&self.heat, &self.sampled))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        self.heat = from_text(state)?;
+        (self.heat, self.sampled) = from_text(state)?;
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 use super::*;
 use crate::testing::{N, machine, moves_of, node, node_view};
-use memtide_core::TaskId;
-use memtide_core::policy::Region;
+use std::collections::BTreeSet;
+
+use memtide_core::policy::{AccessSample, Completion, Outcome, Planned, Region};
+use memtide_core::{ActionId, TaskId, ThreadId};
 
 const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
@@ -146,4 +148,104 @@ fn resumed_policy_decides_as_the_one_that_was_saved() {
     {
         assert!(policy("relative-heat").resume(text).is_err(), "{text}");
     }
+}
+
+/// Samples of these pages of a node, this many of each.
+fn samples(pages: impl Iterator<Item = u64>, node: NodeId, each: u64) -> Vec<Event> {
+    let latency = if node == FAST { Time::from_ns(80.0) } else { Time::from_ns(240.0) };
+    let (time, task, thread, size) = (Time::ZERO, TaskId(0), ThreadId(0), PageSize::Base);
+    let of = move |page| {
+        let page = Vpn(page);
+        Event::AccessSample(AccessSample {
+            time,
+            task,
+            thread,
+            page,
+            size,
+            node,
+            latency,
+            period: 1000,
+            write: false,
+        })
+    };
+    pages.flat_map(|page| (0..each).map(move |_| of(page))).collect()
+}
+
+/// Pages that go up and down in each epoch, which all have the same samples; all moves are made.
+fn epochs(policy: &mut dyn Migration, view: &View, events: &[Event], epochs: i32) -> Vec<[Vec<u64>; 2]> {
+    let mut all = Vec::new();
+    for _ in 0..epochs {
+        let mut plan = Plan::default();
+        events.iter().for_each(|event| policy.on_event(event, view, &mut plan));
+        policy.decide(view, &mut plan);
+        let moves = moves_of(&plan);
+        for (at, (made, reason)) in moves.iter().enumerate() {
+            let planned = Planned { id: ActionId(at as u64), action: Action::Move(*made), reason: *reason };
+            let done = Completion { time: Time::ZERO, planned, outcome: Outcome::MADE };
+            policy.on_event(&Event::Completion(done), view, &mut Plan::default());
+        }
+        all.push(
+            [FAST, SLOW].map(|to| {
+                moves.iter().filter(|(made, _)| made.to == to).map(|(made, _)| made.page.0).collect()
+            }),
+        );
+    }
+    all
+}
+
+#[test]
+fn samples_find_the_hot_pages_in_regions_of_one_heat_and_each_moves_once() {
+    let view = seen(&[region(0, 1000, SLOW, 25), region(2000, 980, FAST, 25)], 20);
+    let scattered = || (0..1000).step_by(100).flat_map(|start| start..start + 4);
+    let mut policy = policy("relative-heat");
+    let moved = epochs(policy.as_mut(), &view, &samples(scattered(), SLOW, 10), EPOCHS_MIN);
+    let (last, before) = moved.split_last().unwrap();
+    assert!(before.iter().all(|[up, down]| up.is_empty() && down.is_empty()), "too early");
+    let [mut up, down] = last.clone();
+    up.sort_unstable();
+    assert_eq!(up, scattered().collect::<Vec<_>>());
+    assert_eq!(down.len(), 40);
+    assert!(down.iter().all(|page| (2000..2980).contains(page)));
+    // The regions still say that they are on the slow node, and the policy knows better.
+    let moved = epochs(policy.as_mut(), &view, &samples(scattered(), FAST, 10), 5);
+    assert!(moved.iter().all(|[up, down]| up.is_empty() && down.is_empty()), "{moved:?}");
+    // They cool down, and others need their place.
+    let others = 510..550;
+    let moved = epochs(policy.as_mut(), &view, &samples(others.clone(), SLOW, 100), 40);
+    let up: BTreeSet<u64> = moved.iter().flat_map(|[up, _]| up.clone()).collect();
+    assert_eq!(up, others.collect());
+}
+
+#[test]
+fn equally_sampled_pages_stay_and_so_do_those_that_prefetching_hides() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    let fast = samples(2000..2980, FAST, 2);
+    let is_still = |events: &[Event]| {
+        let moved = epochs(policy("relative-heat").as_mut(), &view, events, 4);
+        moved.into_iter().flatten().all(|pages| pages.is_empty())
+    };
+    let mut slow = samples(0..1000, SLOW, 2);
+    assert!(is_still(&[fast.clone(), slow].concat()));
+    slow = samples(0..1000, SLOW, 20);
+    for event in &mut slow {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.latency = Time::from_ns(12.0);
+    }
+    assert!(is_still(&[fast, slow].concat()));
+}
+
+#[test]
+fn cold_pages_of_a_saturated_huge_page_yield_by_samples() {
+    // Each of them has an access in every sampling interval.
+    let huge = |start, node| Region { size: PageSize::Huge, ..region(start, 1, node, 50) };
+    let view = seen(&[huge(512, SLOW), huge(1024, FAST)], 20);
+    let mut events = samples(512..1024, SLOW, 10);
+    for event in &mut events {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.size = PageSize::Huge;
+    }
+    let moved = epochs(policy("relative-heat").as_mut(), &view, &events, EPOCHS_MIN);
+    assert_eq!(moved.last().unwrap(), &[vec![512], vec![1024]]);
+    let none = epochs(policy("relative-heat:period=0").as_mut(), &view, &[], EPOCHS_MIN);
+    assert!(none.iter().flatten().all(|pages| pages.is_empty()));
 }

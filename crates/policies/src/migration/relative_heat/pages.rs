@@ -1,0 +1,51 @@
+//! Pages that may move, and how often they are accessed as far as is known.
+
+use std::cmp::Ordering;
+
+use memtide_core::{NodeId, PageSize, TaskId};
+
+/// Adjacent pages of one size on one node that are accessed alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pages {
+    pub task: TaskId,
+    /// First base page, and the one after the last.
+    pub start: u64,
+    pub end: u64,
+    pub size: PageSize,
+    pub node: NodeId,
+    pub rate: Rate,
+}
+
+/// Accesses of a base page per epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rate {
+    pub mean: f64,
+    /// Bounds of what it may be, as far as chance allows.
+    pub at_least: f64,
+    pub at_most: f64,
+}
+
+impl Pages {
+    /// Number of base pages.
+    pub fn base_pages(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// By decreasing rate.
+    pub fn hottest_first(a: &Pages, b: &Pages) -> Ordering {
+        b.rate.mean.total_cmp(&a.rate.mean).then((a.task, a.start).cmp(&(b.task, b.start)))
+    }
+}
+
+impl Rate {
+    /// Whether it is higher than another, and not by chance.
+    pub fn is_higher(&self, other: &Rate) -> bool {
+        self.at_least > other.at_most
+    }
+}
+
+/// Standard deviations from the mean to a bound, so that the bounds of two equally uncertain rates meet where
+/// they differ by `deviations` standard deviations of the difference.
+pub(super) fn to_bound(deviations: f64) -> f64 {
+    deviations * std::f64::consts::FRAC_1_SQRT_2
+}

@@ -1,0 +1,246 @@
+//! Heat of pages by sampled accesses: of every page alone where there are enough samples, else of blocks.
+
+use std::ops::Range;
+
+use memtide_core::policy::{AccessSample, Move, Region, Regions};
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use serde::{Deserialize, Serialize};
+
+use super::super::runs::Runs;
+use super::pages::{Pages, Rate, to_bound};
+
+/// Maximum number of pages whose samples are remembered; beyond it, those with the fewest are forgotten.
+const COUNTS_MAX: usize = 1 << 20;
+
+/// Pages with fewer accesses than this part of a sample are forgotten.
+const FORGOTTEN: f64 = 1.0 / 64.0;
+
+/// Standard deviations by which two halves of a block must differ to be two blocks.
+const DEVIATIONS: f64 = 2.0;
+
+/// Sampled accesses of a base page. They count less with each epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Count {
+    task: TaskId,
+    page: u64,
+    /// Accesses that the samples stand for.
+    accesses: f64,
+}
+
+/// What is known of all pages by samples.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sampled {
+    /// By task and page, each once.
+    counts: Vec<Count>,
+    /// Samples since the last epoch, in order of arrival.
+    fresh: Vec<Fresh>,
+    /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
+    /// each.
+    nodes: Runs<NodeId>,
+    /// Epochs, and samples in them. They count less with each epoch.
+    epochs: f64,
+    samples: f64,
+    /// Accesses that the samples stand for.
+    accesses: f64,
+}
+
+/// A sample since the last epoch.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fresh {
+    task: TaskId,
+    page: u64,
+    accesses: f64,
+    size: PageSize,
+    node: NodeId,
+}
+
+/// Adjacent pages that are accessed alike, by their samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Block {
+    start: u64,
+    end: u64,
+    /// Samples in it.
+    samples: f64,
+}
+
+impl Block {
+    /// Samples of a base page: bounds as far as these deviations allow. Without samples, half of one.
+    fn rate(&self, deviations: f64) -> Rate {
+        let (pages, samples) = ((self.end - self.start) as f64, self.samples + 0.5);
+        let away = to_bound(deviations) * samples.sqrt();
+        let [mean, at_least, at_most] =
+            [samples, samples - away, samples + away].map(|samples| samples.max(0.0) / pages);
+        Rate { mean, at_least, at_most }
+    }
+
+    fn is_like(&self, other: &Block) -> bool {
+        let (own, others) = (self.rate(DEVIATIONS), other.rate(DEVIATIONS));
+        !own.is_higher(&others) && !others.is_higher(&own)
+    }
+}
+
+impl Sampled {
+    /// Whether there are samples to decide by.
+    pub fn is_known(&self, epochs: f64) -> bool {
+        self.samples > 0.0 && self.epochs >= epochs
+    }
+
+    /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its line
+    /// was on its way.
+    pub fn add(&mut self, sample: &AccessSample, idle: Time) {
+        let AccessSample { task, page, size, node, latency, period, .. } = *sample;
+        let waited = (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0);
+        let accesses = f64::from(period) * waited;
+        self.fresh.push(Fresh { task, page: page.0, accesses, size, node });
+    }
+
+    /// Records where a page is.
+    pub fn record_move(&mut self, made: &Move) {
+        self.set_node(made.task, made.page.0, made.size, made.to);
+    }
+
+    fn set_node(&mut self, task: TaskId, page: u64, size: PageSize, node: NodeId) {
+        let head = page - page % size.base_pages();
+        (head..head + size.base_pages()).for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
+    }
+
+    /// Ends an epoch: earlier samples count `kept` times as much as before.
+    pub fn end_epoch(&mut self, regions: &Regions, kept: f64) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.sort_by_key(|sample| (sample.task, sample.page));
+        self.epochs = self.epochs * kept + 1.0;
+        self.samples = self.samples * kept + fresh.len() as f64;
+        self.accesses = self.accesses * kept + fresh.iter().map(|sample| sample.accesses).sum::<f64>();
+        self.correct_nodes(regions, &fresh);
+        self.merge(&fresh, kept);
+        fresh.clear();
+        self.fresh = fresh;
+    }
+
+    /// Forgets the nodes of pages that are in no region, and adds those of sampled pages that are elsewhere
+    /// than their region.
+    fn correct_nodes(&mut self, regions: &Regions, fresh: &[Fresh]) {
+        let ends: Vec<(TaskId, u64, u64)> =
+            regions.iter().map(|region| (region.task, range_of(&region).end, region.start.0)).collect();
+        self.nodes.retain(|task, start, end| {
+            let next = ends.partition_point(|&(of, region_end, _)| (of, region_end) <= (task, start.0));
+            ends.get(next).is_some_and(|&(of, _, region_start)| of == task && region_start < end.0)
+        });
+        for region in regions.iter() {
+            let (task, range) = (region.task, range_of(&region));
+            for sample in &fresh[within(fresh, task, &range, |sample| (sample.task, sample.page))] {
+                let known = self.nodes.get(task, Vpn(sample.page)).unwrap_or(region.node);
+                if known != sample.node {
+                    self.set_node(task, sample.page, sample.size, sample.node);
+                }
+            }
+        }
+    }
+
+    fn merge(&mut self, fresh: &[Fresh], kept: f64) {
+        let least = self.accesses / self.samples.max(1.0) * FORGOTTEN;
+        let before = std::mem::take(&mut self.counts);
+        let older = before.into_iter().map(|count| Count { accesses: count.accesses * kept, ..count });
+        let newer = fresh.iter().map(|&Fresh { task, page, accesses, .. }| Count { task, page, accesses });
+        let mut all: Vec<Count> = older.chain(newer).collect();
+        all.sort_by_key(|count| (count.task, count.page));
+        all.dedup_by(|next, count| {
+            let is_one = (count.task, count.page) == (next.task, next.page);
+            if is_one {
+                count.accesses += next.accesses;
+            }
+            is_one
+        });
+        all.retain(|count| count.accesses >= least);
+        if all.len() > COUNTS_MAX {
+            let mut accesses: Vec<f64> = all.iter().map(|count| count.accesses).collect();
+            let least = *accesses.select_nth_unstable_by(COUNTS_MAX, |a, b| b.total_cmp(a)).1;
+            all.retain(|count| count.accesses > least);
+        }
+        self.counts = all;
+    }
+
+    /// All pages of the regions, with bounds of their rates as far as these deviations allow.
+    pub fn pages(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
+        let mut all = Vec::new();
+        for region in regions.iter() {
+            let (task, range) = (region.task, range_of(&region));
+            let mut at = range.start;
+            for (start, end, node) in self.nodes.within(task, Vpn(range.start), Vpn(range.end)) {
+                self.blocks(&region, at..start.0, region.node, deviations, &mut all);
+                self.blocks(&region, start.0..end.0, node, deviations, &mut all);
+                at = end.0;
+            }
+            self.blocks(&region, at..range.end, region.node, deviations, &mut all);
+        }
+        all
+    }
+
+    /// Appends the blocks of a part of a region, which is on one node.
+    fn blocks(
+        &self,
+        region: &Region,
+        range: Range<u64>,
+        node: NodeId,
+        deviations: f64,
+        all: &mut Vec<Pages>,
+    ) {
+        let Region { task, size, .. } = *region;
+        let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
+        let per_sample = self.accesses / self.samples;
+        let mut blocks = Vec::new();
+        let length = range.end.next_power_of_two();
+        divide(0..length, &range, counts, per_sample, size.base_pages(), &mut blocks);
+        let per_epoch = per_sample / self.epochs;
+        all.extend(blocks.into_iter().map(|block: Block| {
+            let Rate { mean, at_least, at_most } = block.rate(deviations);
+            let [mean, at_least, at_most] = [mean, at_least, at_most].map(|samples| samples * per_epoch);
+            let (start, end, rate) = (block.start, block.end, Rate { mean, at_least, at_most });
+            Pages { task, start, end, size, node, rate }
+        }));
+    }
+}
+
+fn range_of(region: &Region) -> Range<u64> {
+    region.start.0..region.start.0 + region.pages * region.size.base_pages()
+}
+
+/// The part of a sorted list that lies in a range of a task's pages.
+fn within<T>(all: &[T], task: TaskId, range: &Range<u64>, key: impl Fn(&T) -> (TaskId, u64)) -> Range<usize> {
+    let at = |page| all.partition_point(|one| key(one) < (task, page));
+    at(range.start)..at(range.end)
+}
+
+/// Appends the parts of an aligned block that lie in a range: halves that are accessed alike are one block.
+fn divide(
+    aligned: Range<u64>,
+    range: &Range<u64>,
+    counts: &[Count],
+    per_sample: f64,
+    smallest: u64,
+    blocks: &mut Vec<Block>,
+) {
+    let (start, end) = (aligned.start.max(range.start), aligned.end.min(range.end));
+    if start >= end {
+        return;
+    }
+    let length = aligned.end - aligned.start;
+    if counts.is_empty() || length <= smallest {
+        let samples = counts.iter().map(|count| count.accesses).sum::<f64>() / per_sample;
+        return blocks.push(Block { start, end, samples });
+    }
+    let middle = aligned.start + length / 2;
+    let (left, right) = counts.split_at(counts.partition_point(|count| count.page < middle));
+    let first = blocks.len();
+    divide(aligned.start..middle, range, left, per_sample, smallest, blocks);
+    divide(middle..aligned.end, range, right, per_sample, smallest, blocks);
+    if let [a, b] = blocks[first..]
+        && a.is_like(&b)
+    {
+        blocks.truncate(first);
+        blocks.push(Block { start: a.start, end: b.end, samples: a.samples + b.samples });
+    }
+}
