@@ -1,16 +1,19 @@
-//! Sampled accesses: a ring in the memory of the counters' device, after the counters. Written by the clock
-//! plugin and read by programs in the guest.
+//! Sampled accesses: a ring at the end of the memory of the counters' device. Written by the clock plugin and
+//! read by programs in the guest.
 //!
-//! Little-endian 64-bit words: the number of samples so far, then [`CAPACITY`] records of [`RECORD`] words. Sample
-//! *n* is in record *n* modulo [`CAPACITY`], and complete once the number is above *n*. docs/lab.md lists every
-//! word.
+//! Little-endian 64-bit words: a head of eight, of which the first are [`MAGIC`] and the number of samples so far,
+//! then [`CAPACITY`] records of [`RECORD`] words. Sample *n* is in record *n* modulo [`CAPACITY`], and complete once
+//! the number is above *n*. docs/lab.md lists every word.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memtide_core::Time;
 
-use crate::counters;
+use crate::counters::{self, ReadError};
+
+/// First word of the ring.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"samples\0");
 
 /// Samples in the ring.
 pub const CAPACITY: u64 = 1 << 15;
@@ -20,6 +23,9 @@ pub const RECORD: usize = 8;
 
 /// Words before the records.
 const HEAD: usize = 8;
+
+/// Place of the number of samples.
+const NUMBER: usize = 1;
 
 const WORDS: usize = HEAD + CAPACITY as usize * RECORD;
 
@@ -49,11 +55,6 @@ pub fn device_bytes(nodes: usize) -> u64 {
     (counters::bytes(nodes) + WORDS as u64 * 8).next_power_of_two()
 }
 
-/// First word of the ring.
-fn first(nodes: usize) -> usize {
-    counters::bytes(nodes) as usize / 8
-}
-
 /// The writer.
 #[derive(Debug)]
 pub struct Writer<'a> {
@@ -62,13 +63,15 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes to the device's memory, which is zero, for a machine with `nodes` nodes.
+    /// Writes to the device's memory.
     ///
     /// # Panics
-    /// If the memory is shorter than [`device_bytes`].
-    pub fn new(words: &'a [AtomicU64], nodes: usize) -> Writer<'a> {
-        let start = first(nodes);
-        Writer { words: &words[start..start + WORDS], written: 0 }
+    /// If the memory is shorter than a ring.
+    pub fn new(words: &'a [AtomicU64]) -> Writer<'a> {
+        let words = &words[words.len() - WORDS..];
+        words[NUMBER].store(0, Ordering::Relaxed);
+        words[0].store(MAGIC.to_le(), Ordering::Release);
+        Writer { words, written: 0 }
     }
 
     /// Adds a sample.
@@ -78,7 +81,7 @@ impl<'a> Writer<'a> {
             word.store(value.to_le(), Ordering::Relaxed);
         }
         self.written += 1;
-        self.words[0].store(self.written.to_le(), Ordering::Release);
+        self.words[NUMBER].store(self.written.to_le(), Ordering::Release);
     }
 }
 
@@ -93,19 +96,23 @@ fn from_words(words: &[u64; RECORD]) -> Sample {
     Sample { root, address, frame, node, guest_ns, latency: Time(latency), period, write: write != 0 }
 }
 
-/// Reads the samples from number `from` on, as far as they are still in the ring, from the device's memory for
-/// a machine with `nodes` nodes. `copy` copies a range of its words. Also returns the number of the next one.
+/// The number of samples so far, by the ring's head.
+fn number(head: &[u64]) -> Result<u64, ReadError> {
+    if head[0] == MAGIC.to_le() { Ok(u64::from_le(head[NUMBER])) } else { Err(ReadError::Foreign) }
+}
+
+/// Reads the samples from number `from` on, as far as they are still in the ring, from a device's memory of
+/// `words` words. `copy` copies a range of them. Also returns the number of the next one.
 ///
 /// # Errors
-/// If the memory cannot be copied.
-pub fn read<E>(
-    nodes: usize,
+/// If the memory has no ring, or cannot be copied.
+pub fn read<E: From<ReadError>>(
+    words: usize,
     from: u64,
     mut copy: impl FnMut(Range<usize>) -> Result<Vec<u64>, E>,
 ) -> Result<(Vec<Sample>, u64), E> {
-    let start = first(nodes);
-    let mut written = || Ok(copy(start..start + 1)?.first().map_or(0, |&word| u64::from_le(word)));
-    let until: u64 = written()?;
+    let start = words.checked_sub(WORDS).ok_or(ReadError::Foreign)?;
+    let until = number(&copy(start..start + HEAD)?)?;
     fence(Ordering::Acquire);
     let from = from.max(until.saturating_sub(CAPACITY)).min(until);
     let record = |number: u64| start + HEAD + (number % CAPACITY) as usize * RECORD;
@@ -118,7 +125,7 @@ pub fn read<E>(
     }
     fence(Ordering::Acquire);
     // The writer may be in the record of the sample after `now`.
-    let now: u64 = copy(start..start + 1)?.first().map_or(0, |&word| u64::from_le(word));
+    let now = number(&copy(start..start + HEAD)?)?;
     let lost = (now + 1).saturating_sub(CAPACITY).saturating_sub(from).min(until - from);
     let samples = words.as_chunks().0.iter().skip(lost as usize).map(from_words);
     Ok((samples.collect(), until))
@@ -126,8 +133,6 @@ pub fn read<E>(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -140,8 +145,7 @@ mod tests {
 
     fn read_from(memory: &[AtomicU64], from: u64) -> (Vec<Sample>, u64) {
         let load = |words: Range<usize>| memory[words].iter().map(|word| word.load(Ordering::Relaxed));
-        let read = read(NODES, from, |words| Ok::<_, Infallible>(load(words).collect()));
-        read.unwrap_or_else(|never| match never {})
+        read(memory.len(), from, |words| Ok::<_, ReadError>(load(words).collect())).expect("a ring")
     }
 
     fn sample(number: u64) -> Sample {
@@ -160,7 +164,7 @@ mod tests {
     #[test]
     fn samples_are_read_once_and_in_order_as_far_as_the_ring_has_them() {
         let memory = memory();
-        let mut writer = Writer::new(&memory, NODES);
+        let mut writer = Writer::new(&memory);
         assert_eq!(read_from(&memory, 0), (vec![], 0));
         let mut next = 0;
         let mut written = 0;
@@ -180,11 +184,12 @@ mod tests {
     fn memory_is_a_power_of_two_and_the_counters_come_first() {
         assert_eq!(device_bytes(2), 4 << 20);
         let memory = memory();
-        Writer::new(&memory, NODES).write(&sample(9));
+        Writer::new(&memory).write(&sample(9));
         let counters = &memory[..(counters::bytes(NODES) / 8) as usize];
         assert!(counters.iter().all(|word| word.load(Ordering::Relaxed) == 0));
-        let words: Vec<u64> = memory[counters.len()..].iter().map(|w| w.load(Ordering::Relaxed)).collect();
-        assert_eq!(words[0], 1, "docs/lab.md: the number of samples");
+        let ring = &memory[memory.len() - WORDS..];
+        let words: Vec<u64> = ring.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed))).collect();
+        assert_eq!(words[..2], [MAGIC, 1], "docs/lab.md: the number of samples");
         assert_eq!(words[8..16], [9 << 12, 27, 45, 1, 9, 63, 10, 1], "docs/lab.md: a record's words");
     }
 
@@ -193,8 +198,9 @@ mod tests {
         #[test]
         fn any_memory_is_read(head: u64, from: u64, words in prop::collection::vec(any::<u64>(), 64)) {
             let memory = memory();
-            let start = first(NODES);
-            memory[start].store(head, Ordering::Relaxed);
+            let start = memory.len() - WORDS;
+            memory[start].store(MAGIC.to_le(), Ordering::Relaxed);
+            memory[start + NUMBER].store(head, Ordering::Relaxed);
             for (word, value) in memory[start + HEAD..].iter().zip(words) {
                 word.store(value, Ordering::Relaxed);
             }

@@ -94,16 +94,14 @@ impl Counters {
         }
     }
 
-    /// The sampled accesses from number `from` on of a guest with `nodes` nodes, and the number of the next one.
+    /// The sampled accesses from number `from` on, and the number of the next one.
     ///
     /// # Errors
-    /// If the memory is too small for samples, or is gone.
-    pub fn samples(&self, nodes: usize, from: u64) -> Result<(Vec<Sample>, u64), CountersError> {
-        let device = |source| CountersError::Device { path: self.path.clone(), source };
-        if self.memory.len() as u64 * 8 < samples::device_bytes(nodes) {
-            return Err(device(io::ErrorKind::UnexpectedEof.into()));
-        }
-        samples::read(nodes, from, |words| self.memory.copy(words)).map_err(device)
+    /// If the memory has no samples in a format that this version reads, or is gone.
+    pub fn samples(&self, from: u64) -> Result<(Vec<Sample>, u64), CountersError> {
+        let read =
+            samples::read(self.memory.len(), from, |words| self.memory.copy(words).map_err(Unread::Device));
+        read.map_err(|unread| self.error(unread))
     }
 
     /// A consistent snapshot of the counters.
@@ -111,12 +109,16 @@ impl Counters {
     /// # Errors
     /// If the memory does not contain counters in a format that this version reads, or is gone.
     pub fn read(&self) -> Result<Snapshot, CountersError> {
-        let path = || self.path.clone();
         let read = counters::read(self.memory.len(), |words| self.memory.copy(words).map_err(Unread::Device));
-        read.map_err(|unread| match unread {
-            Unread::Device(source) => CountersError::Device { path: path(), source },
-            Unread::Content(source) => CountersError::Content { path: path(), source },
-        })
+        read.map_err(|unread| self.error(unread))
+    }
+
+    fn error(&self, unread: Unread) -> CountersError {
+        let path = self.path.clone();
+        match unread {
+            Unread::Device(source) => CountersError::Device { path, source },
+            Unread::Content(source) => CountersError::Content { path, source },
+        }
     }
 }
 

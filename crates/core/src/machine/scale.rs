@@ -38,6 +38,7 @@ impl Machine {
         }
         machine.kernel.numa_scan_period_ms /= by as f64;
         machine.kernel.sample_ns /= by as f64;
+        machine.kernel.access_sample_ns /= by as f64;
         machine.kernel.divide_scan(by);
         machine
     }

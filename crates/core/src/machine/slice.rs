@@ -66,6 +66,7 @@ impl Machine {
         }
         let kernel = &mut machine.kernel;
         kernel.sample_ns /= f64::from(by);
+        kernel.access_sample_ns /= f64::from(by);
         kernel.shootdown_ns *= f64::from(by);
         kernel.divide_scan(u64::from(by));
         machine

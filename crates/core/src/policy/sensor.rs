@@ -341,7 +341,7 @@ impl Sensors {
         self.requests.iter().any(faults)
     }
 
-    /// The same with all times divided by a machine's scale.
+    /// The same with all times divided by a machine's scale, and so the accesses from one sample to the next.
     #[must_use]
     pub fn scaled(&self, scale: u32) -> Sensors {
         let time = |time: Time| match time {
@@ -358,6 +358,10 @@ impl Sensors {
                 let sensor =
                     Sensor::TlbMisses(TlbMissSampling { marking: time(sampling.marking), ..sampling });
                 Request { sensor, ..*request }
+            }
+            Sensor::AccessSamples(sampling) => {
+                let period = (sampling.period / scale).max(1);
+                Request { sensor: Sensor::AccessSamples(AccessSampling { period, ..sampling }), ..*request }
             }
             Sensor::PageSamples(PageSampling { sampling }) => {
                 let sensor = Sensor::PageSamples(PageSampling { sampling: time(sampling) });

@@ -121,7 +121,7 @@ impl Lab {
         }
         Ok(Lab {
             counters: Writer::new(memory, &config.guest_nodes),
-            samples: samples::Writer::new(memory, nodes),
+            samples: samples::Writer::new(memory),
             period: 0,
             until_sample: 0,
             sample_cost: Time::from_ns(machine.kernel.access_sample_ns),

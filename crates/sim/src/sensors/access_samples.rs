@@ -36,10 +36,8 @@ impl AccessSampler {
         AccessSampler { sampling, period, left, open: Vec::new(), spent: Time::ZERO, since: Time::ZERO }
     }
 
-    fn adjust(&mut self, now: Time, slice: u32) {
-        // A slice has a part of the machine's memory: that part of the budget gives as many samples a page.
-        let spent = self.spent * u64::from(slice);
-        self.period = self.sampling.tuned(self.period, spent, now.since(self.since));
+    fn adjust(&mut self, now: Time) {
+        self.period = self.sampling.tuned(self.period, self.spent, now.since(self.since));
         self.left = self.left.min(self.period);
         (self.spent, self.since) = (Time::ZERO, now);
     }
@@ -47,9 +45,9 @@ impl AccessSampler {
 
 impl Sense for AccessSamples {
     fn fill(&mut self, engine: &mut Engine<'_>, _: &mut View) {
-        let (now, slice) = (engine.now, engine.setup.slice);
+        let now = engine.now;
         if let Some(sampler) = &mut engine.access_sampler {
-            sampler.adjust(now, slice);
+            sampler.adjust(now);
         }
     }
 }

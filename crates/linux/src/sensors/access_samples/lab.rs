@@ -21,7 +21,6 @@ const TRIES: usize = 8;
 #[derive(Debug)]
 pub(super) struct Lab {
     counters: Counters,
-    nodes: usize,
     /// Number of the next sample to read.
     next: u64,
     /// Samples since the last but one reading.
@@ -36,9 +35,8 @@ pub(super) struct Lab {
 impl Lab {
     pub(super) fn open() -> Result<Lab, CountersError> {
         let counters = Counters::open()?;
-        let nodes = counters.read()?.nodes.len();
-        let (_, next) = counters.samples(nodes, u64::MAX)?;
-        Ok(Lab { counters, nodes, next, taken: 0, period: 0, roots: BTreeMap::new(), ahead: None })
+        let (_, next) = counters.samples(u64::MAX)?;
+        Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), ahead: None })
     }
 
     /// Samples one of this many misses from here on.
@@ -56,7 +54,7 @@ impl Lab {
 
     /// The samples of watched processes since the last reading, oldest first.
     pub(super) fn read(&mut self, watched: &Watched) -> Result<Vec<Sampled>, CountersError> {
-        let (samples, next) = self.counters.samples(self.nodes, self.next)?;
+        let (samples, next) = self.counters.samples(self.next)?;
         self.taken = next.saturating_sub(self.next);
         self.next = next;
         self.roots.retain(|_, pid| watched.processes.iter().any(|process| process.pid == *pid));
