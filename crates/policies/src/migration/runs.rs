@@ -78,9 +78,9 @@ impl<V: Copy + PartialEq> Runs<V> {
         first.into_iter().chain(later).map(bounds)
     }
 
-    /// Forgets the runs of which `keeps` is false, given their first page and the one after the last.
-    pub(super) fn retain(&mut self, mut keeps: impl FnMut(TaskId, Vpn, Vpn) -> bool) {
-        self.0.retain(|&(task, start), run| keeps(task, start, Vpn(start.0 + run.pages)));
+    /// Forgets the runs of which `keeps` is false, given their first page, the one after the last and the value.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(TaskId, Vpn, Vpn, V) -> bool) {
+        self.0.retain(|&(task, start), run| keeps(task, start, Vpn(start.0 + run.pages), run.value));
     }
 
     /// The run of a page, with the run's first page.

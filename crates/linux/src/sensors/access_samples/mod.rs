@@ -3,6 +3,7 @@
 mod lab;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::lab::Lab;
 use super::{Sense, SensorSetup, Watched, task};
-use crate::sys::pagemap::huge_pages;
+use crate::sys::pagemap::is_huge;
 
 /// Time that a sample takes the processor: 200 to 300 ns for Intel's PEBS (Akiyama and Hirofuchi, ROSS 2017).
 const SAMPLE: Time = Time(250_000);
@@ -88,14 +89,20 @@ impl Sampled {
 
 /// Sizes of sampled pages, by process and 2 MiB.
 #[derive(Debug, Default)]
-struct Sizes(BTreeMap<(TaskId, u64), PageSize>);
+struct Sizes {
+    pagemaps: BTreeMap<TaskId, Option<File>>,
+    known: BTreeMap<(TaskId, u64), PageSize>,
+}
 
 impl Sizes {
     fn of(&mut self, sampled: &Sampled) -> PageSize {
         let page = sampled.address.page().0;
-        let block = (task(sampled.pid), page / PageSize::Huge.base_pages());
-        let look = || if huge_pages(sampled.pid)(page) { PageSize::Huge } else { PageSize::Base };
-        *self.0.entry(block).or_insert_with(look)
+        let task = task(sampled.pid);
+        let pagemap = || File::open(format!("/proc/{}/pagemap", sampled.pid.as_raw_nonzero())).ok();
+        let pagemap = self.pagemaps.entry(task).or_insert_with(pagemap);
+        let is_huge = || pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page));
+        let look = || if is_huge() { PageSize::Huge } else { PageSize::Base };
+        *self.known.entry((task, page / PageSize::Huge.base_pages())).or_insert_with(look)
     }
 }
 

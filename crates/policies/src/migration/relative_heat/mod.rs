@@ -2,17 +2,19 @@
 
 mod heat;
 mod pages;
+mod refused;
 mod sampled;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    AccessSampling, Action, Delivery, Event, Frame, Migration, Move, Plan, Reason, RegionSampling, Sensor,
-    Sensors, View, Wake,
+    AccessSampling, Action, Completion, Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason,
+    Refusal, RegionSampling, Sensor, Sensors, View, Wake,
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
 use self::heat::Heat;
 use self::pages::Pages;
+use self::refused::Refused;
 use self::sampled::Sampled;
 use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
@@ -131,6 +133,7 @@ struct RelativeHeat {
     heat: Heat,
     /// By sampled accesses.
     sampled: Sampled,
+    refused: Refused,
 }
 
 /// What the machine file says of a node.
@@ -169,6 +172,7 @@ impl RelativeHeat {
             pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
             heat: Heat::default(),
             sampled: Sampled::default(),
+            refused: Refused::default(),
         }
     }
 
@@ -244,9 +248,10 @@ impl RelativeHeat {
             let mut victims = std::mem::take(&mut draft.victims);
             for victim in victims.iter_mut().rev().filter(|victim| victim.node == used.node) {
                 let wanted = high.saturating_sub(draft.room.free(used.node));
-                if wanted == 0 || self.demote(victim, wanted, draft) == 0 {
+                if wanted == 0 {
                     break;
                 }
+                self.demote(victim, wanted, draft);
             }
             victims.retain(|victim| victim.base_pages() > 0);
             draft.victims = victims;
@@ -291,6 +296,15 @@ impl RelativeHeat {
             gone += demoted;
         }
         gone >= span.size.base_pages()
+    }
+
+    fn complete(&mut self, done: &Completion) {
+        let Action::Move(wanted) = &done.planned.action else { return };
+        match done.outcome {
+            Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere) => self.sampled.record_move(wanted),
+            Outcome::Refused(why) => self.refused.record(wanted, why),
+            Outcome::Cancelled(_) => {}
+        }
     }
 
     /// All pages that are known long enough to move.
@@ -344,11 +358,7 @@ impl Migration for RelativeHeat {
             Event::AccessSample(sample) => {
                 self.sampled.add(sample, self.nodes[sample.node.index()].latency);
             }
-            Event::Completion(done) if done.outcome.is_made() => {
-                if let Action::Move(made) = &done.planned.action {
-                    self.sampled.record_move(made);
-                }
-            }
+            Event::Completion(done) => self.complete(done),
             _ => {}
         }
     }
@@ -360,8 +370,11 @@ impl Migration for RelativeHeat {
         if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
+        let mut movable = Vec::new();
+        self.known(view).iter().for_each(|pages| self.refused.others(pages, &mut movable));
+        self.refused.end_epoch();
         let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
-            self.known(view).into_iter().partition(|pages| self.tier(pages.node) == 0);
+            movable.into_iter().partition(|pages| self.tier(pages.node) == 0);
         victims.sort_by(Pages::hottest_first);
         let room = Room::new(self.nodes.len(), &view.nodes, self.low);
         let mut draft = Draft { plan, room, victims, demoted: 0 };
@@ -371,11 +384,11 @@ impl Migration for RelativeHeat {
     }
 
     fn state(&self) -> String {
-        to_text(&(&self.heat, &self.sampled))
+        to_text(&(&self.heat, &self.sampled, &self.refused))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        (self.heat, self.sampled) = from_text(state)?;
+        (self.heat, self.sampled, self.refused) = from_text(state)?;
         Ok(())
     }
 }

@@ -125,7 +125,7 @@ impl Sampled {
     fn correct_nodes(&mut self, regions: &Regions, fresh: &[Fresh]) {
         let ends: Vec<(TaskId, u64, u64)> =
             regions.iter().map(|region| (region.task, range_of(&region).end, region.start.0)).collect();
-        self.nodes.retain(|task, start, end| {
+        self.nodes.retain(|task, start, end, _| {
             let next = ends.partition_point(|&(of, region_end, _)| (of, region_end) <= (task, start.0));
             ends.get(next).is_some_and(|&(of, _, region_start)| of == task && region_start < end.0)
         });
@@ -168,11 +168,16 @@ impl Sampled {
         let mut all = Vec::new();
         for region in regions.iter() {
             let (task, range) = (region.task, range_of(&region));
+            let size = region.size.base_pages();
             let mut at = range.start;
             for (start, end, node) in self.nodes.within(task, Vpn(range.start), Vpn(range.end)) {
-                self.blocks(&region, at..start.0, region.node, deviations, &mut all);
-                self.blocks(&region, start.0..end.0, node, deviations, &mut all);
-                at = end.0;
+                // A huge page is on one node: a part of it that was elsewhere is out of date.
+                let (start, end) = (start.0.next_multiple_of(size), end.0 - end.0 % size);
+                if start < end {
+                    self.blocks(&region, at..start, region.node, deviations, &mut all);
+                    self.blocks(&region, start..end, node, deviations, &mut all);
+                    at = end;
+                }
             }
             self.blocks(&region, at..range.end, region.node, deviations, &mut all);
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{N, machine, moves_of, node, node_view};
 use std::collections::BTreeSet;
 
-use memtide_core::policy::{AccessSample, Completion, Outcome, Planned, Region};
+use memtide_core::policy::{AccessSample, Planned, Region};
 use memtide_core::{ActionId, TaskId, ThreadId};
 
 const FAST: NodeId = NodeId(0);

@@ -1,0 +1,94 @@
+//! Pages whose moves were refused: they are left alone for a while.
+
+use memtide_core::Vpn;
+use memtide_core::policy::{Move, Refusal};
+use serde::{Deserialize, Serialize};
+
+use super::super::runs::Runs;
+use super::pages::Pages;
+
+/// Epochs for which a page is left alone.
+const EPOCHS: u64 = 20;
+
+/// Pages whose moves were refused, with the epoch.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Refused {
+    epoch: u64,
+    pages: Runs<u64>,
+}
+
+impl Refused {
+    /// Records the refusal of a move, if the page was the reason.
+    pub fn record(&mut self, wanted: &Move, why: Refusal) {
+        let is_the_pages = matches!(
+            why,
+            Refusal::Gone | Refusal::Busy | Refusal::NotAllowed | Refusal::Cooling | Refusal::Pinned
+        );
+        if is_the_pages {
+            let start = wanted.head().0;
+            for page in start..start + wanted.size.base_pages() {
+                self.pages.insert(wanted.task, Vpn(page), self.epoch);
+            }
+        }
+    }
+
+    pub fn end_epoch(&mut self) {
+        self.epoch += 1;
+        let oldest = self.epoch.saturating_sub(EPOCHS);
+        self.pages.retain(|_, _, _, epoch| epoch >= oldest);
+    }
+
+    /// Appends the parts of adjacent pages that were not refused.
+    pub fn others(&self, pages: &Pages, others: &mut Vec<Pages>) {
+        let size = pages.size.base_pages();
+        let mut start = pages.start;
+        for (from, to, _) in self.pages.within(pages.task, Vpn(pages.start), Vpn(pages.end)) {
+            let end = from.0 - from.0 % size;
+            if start < end {
+                others.push(Pages { start, end, ..*pages });
+            }
+            start = start.max(to.0.next_multiple_of(size));
+        }
+        if start < pages.end {
+            others.push(Pages { start, ..*pages });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::policy::Frame;
+    use memtide_core::{NodeId, PageSize, TaskId};
+
+    use super::super::pages::Rate;
+    use super::*;
+
+    fn others(refused: &Refused, start: u64, end: u64, size: PageSize) -> Vec<(u64, u64)> {
+        let rate = Rate { mean: 1.0, at_least: 1.0, at_most: 1.0 };
+        let pages = Pages { task: TaskId(0), start, end, size, node: NodeId(0), rate };
+        let mut others = Vec::new();
+        refused.others(&pages, &mut others);
+        others.iter().map(|part| (part.start, part.end)).collect()
+    }
+
+    #[test]
+    fn refused_pages_are_left_alone_for_some_epochs_and_huge_ones_whole() {
+        let mut refused = Refused::default();
+        let wanted = |page| {
+            let (task, page, size, from, to) = (TaskId(0), Vpn(page), PageSize::Base, NodeId(0), NodeId(1));
+            Move { task, page, size, from, to, wish: Frame::ANY }
+        };
+        refused.record(&wanted(5), Refusal::NotAllowed);
+        refused.record(&wanted(7), Refusal::RateLimited);
+        refused.end_epoch();
+        refused.record(&wanted(600), Refusal::Gone);
+        assert_eq!(others(&refused, 0, 9, PageSize::Base), [(0, 5), (6, 9)]);
+        assert_eq!(others(&refused, 5, 6, PageSize::Base), []);
+        assert_eq!(others(&refused, 0, 2048, PageSize::Huge), [(1024, 2048)]);
+        (1..EPOCHS).for_each(|_| refused.end_epoch());
+        assert_eq!(others(&refused, 5, 9, PageSize::Base), [(6, 9)]);
+        refused.end_epoch();
+        assert_eq!(others(&refused, 0, 9, PageSize::Base), [(0, 9)]);
+    }
+}
