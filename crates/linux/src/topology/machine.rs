@@ -48,7 +48,7 @@ struct Known<'a> {
 
 pub(super) const MEASURED: &str = "measured: memtide measure";
 const FIRMWARE: &str = "firmware (ACPI HMAT)";
-const PLACEHOLDER: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders, not to be used";
+const PLACEHOLDER: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl System {

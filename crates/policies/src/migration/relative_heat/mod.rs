@@ -4,6 +4,7 @@ mod heat;
 mod pages;
 mod refused;
 mod sampled;
+mod trust;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
@@ -16,6 +17,7 @@ use self::heat::Heat;
 use self::pages::Pages;
 use self::refused::Refused;
 use self::sampled::Sampled;
+use self::trust::Trust;
 use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
@@ -26,7 +28,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         summary: "exchanges pages while those on slow memory are accessed more than those on fast memory",
         when: "some pages are accessed more than others, on tiers that differ in latency",
         source: "memtide; regions after Linux's DAMON, certainty from the variance of a binomial share",
-        figures: true,
+        figures: false,
         parameters: &[
             Parameter::integer("epoch_ms", "ms", "time between two decisions", [10, 500, 600_000]),
             Parameter::integer(
@@ -134,6 +136,7 @@ struct RelativeHeat {
     /// By sampled accesses.
     sampled: Sampled,
     refused: Refused,
+    trust: Trust,
 }
 
 /// What the machine file says of a node.
@@ -173,6 +176,7 @@ impl RelativeHeat {
             heat: Heat::default(),
             sampled: Sampled::default(),
             refused: Refused::default(),
+            trust: Trust::default(),
         }
     }
 
@@ -195,7 +199,7 @@ impl RelativeHeat {
     fn saved_ns(&self, span: &Pages, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
         let [slow, fast] = [slow, fast].map(|node| self.nodes[node.index()].latency.as_ns());
-        span.rate.mean * self.payback * (slow - fast)
+        span.rate.mean * self.trust.share() * self.payback * (slow - fast)
     }
 
     /// Whether a span is worth a free place on the fastest tier.
@@ -258,8 +262,9 @@ impl RelativeHeat {
         }
     }
 
-    /// Promotes the hottest pages while they are worth it.
-    fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) {
+    /// Promotes the hottest pages while they are worth it; returns them.
+    fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
+        let mut promoted = Vec::new();
         hot.sort_by(Pages::hottest_first);
         let mut left = self.pages;
         for mut span in hot {
@@ -269,6 +274,9 @@ impl RelativeHeat {
                     true => self.send(&span, 0, Reason::Hot, most, draft),
                     false => 0,
                 };
+                if sent > 0 {
+                    promoted.push(Pages { end: span.start + sent, ..span });
+                }
                 span.start += sent;
                 left -= sent;
                 if sent == 0 && !self.make_room_for(&span, most, draft) {
@@ -276,6 +284,7 @@ impl RelativeHeat {
                 }
             }
         }
+        promoted
     }
 
     /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
@@ -365,6 +374,8 @@ impl Migration for RelativeHeat {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
+        let sampled = &self.sampled;
+        self.trust.end_epoch(|pages| sampled.latest_share(pages));
         self.sampled.end_epoch(&view.regions, self.kept);
         let samples = view.region_samples.map_or(self.samples, f64::from);
         if samples > 0.0 {
@@ -379,16 +390,19 @@ impl Migration for RelativeHeat {
         let room = Room::new(self.nodes.len(), &view.nodes, self.low);
         let mut draft = Draft { plan, room, victims, demoted: 0 };
         self.relieve(view, &mut draft);
-        self.promote(hot, &mut draft);
+        let promises = self.promote(hot, &mut draft);
+        for Pages { task, start, end, rate, .. } in promises {
+            self.trust.promise(task, start, end, self.sampled.share(rate.mean * (end - start) as f64));
+        }
         Wake::After(self.epoch)
     }
 
     fn state(&self) -> String {
-        to_text(&(&self.heat, &self.sampled, &self.refused))
+        to_text(&(&self.heat, &self.sampled, &self.refused, &self.trust))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        (self.heat, self.sampled, self.refused) = from_text(state)?;
+        (self.heat, self.sampled, self.refused, self.trust) = from_text(state)?;
         Ok(())
     }
 }

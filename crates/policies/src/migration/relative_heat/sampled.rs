@@ -15,6 +15,9 @@ const COUNTS_MAX: usize = 1 << 20;
 /// Pages with fewer accesses than this part of a sample are forgotten.
 const FORGOTTEN: f64 = 1.0 / 64.0;
 
+/// Minimum samples of an epoch to tell the share of some pages.
+const SHARE_SAMPLES_MIN: usize = 100;
+
 /// Standard deviations by which two halves of a block must differ to be two blocks.
 const DEVIATIONS: f64 = 2.0;
 
@@ -105,6 +108,26 @@ impl Sampled {
     fn set_node(&mut self, task: TaskId, page: u64, size: PageSize, node: NodeId) {
         let head = page - page % size.base_pages();
         (head..head + size.base_pages()).for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
+    }
+
+    /// Share of all accesses that these are, in an epoch; 0 without samples.
+    pub fn share(&self, accesses: f64) -> f64 {
+        if self.accesses > 0.0 { accesses * self.epochs / self.accesses } else { 0.0 }
+    }
+
+    /// Share of the accesses since the last epoch that these pages had; `None` if there are too few samples.
+    pub fn latest_share(&self, pages: &[(TaskId, u64, u64)]) -> Option<f64> {
+        let mut pages = pages.to_vec();
+        pages.sort_unstable();
+        let is_in = |sample: &&Fresh| {
+            let after =
+                pages.partition_point(|&(task, start, _)| (task, start) <= (sample.task, sample.page));
+            let run = after.checked_sub(1).map(|at| pages[at]);
+            run.is_some_and(|(task, _, end)| task == sample.task && sample.page < end)
+        };
+        let sum = |samples: &mut dyn Iterator<Item = &Fresh>| samples.map(|s| s.accesses).sum::<f64>();
+        let (own, all) = (sum(&mut self.fresh.iter().filter(is_in)), sum(&mut self.fresh.iter()));
+        (self.fresh.len() >= SHARE_SAMPLES_MIN && all > 0.0).then(|| own / all)
     }
 
     /// Ends an epoch: earlier samples count `kept` times as much as before.

@@ -249,3 +249,22 @@ fn cold_pages_of_a_saturated_huge_page_yield_by_samples() {
     let none = epochs(policy("relative-heat:period=0").as_mut(), &view, &[], EPOCHS_MIN);
     assert!(none.iter().flatten().all(|pages| pages.is_empty()));
 }
+
+#[test]
+fn promotions_of_pages_that_are_never_accessed_again_become_rare() {
+    let view = seen(&[region(0, 100_000, SLOW, 0), region(200_000, 980, FAST, 0)], 20);
+    let mut policy = policy("relative-heat:half_life_ms=500");
+    let promoted = (0..200).map(|epoch| {
+        let mut events = samples(epoch * 300..epoch * 300 + 10, SLOW, 20);
+        for event in &mut events {
+            let Event::AccessSample(sample) = event else { continue };
+            sample.period = 10;
+        }
+        let [up, _] = &epochs(policy.as_mut(), &view, &events, 1)[0];
+        up.len()
+    });
+    let promoted: Vec<usize> = promoted.collect();
+    assert!(promoted[..10].iter().sum::<usize>() >= 80, "{promoted:?}");
+    let epochs = promoted.iter().filter(|&&pages| pages > 0).count();
+    assert!(epochs < 50, "it is tried again now and then: {promoted:?}");
+}
