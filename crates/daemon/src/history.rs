@@ -6,6 +6,7 @@ use memtide_core::epoch::Watcher;
 use memtide_core::policy::{Completion, Event, NodeView, Plan, Region, View};
 use memtide_core::{NodeId, TaskId, Time, Vpn};
 
+use crate::accesses::Accesses;
 use crate::journal::MoveOutcome;
 
 /// Maximum runs of pages with a decision.
@@ -19,6 +20,8 @@ pub struct History {
     before: (Time, Vec<NodeView>),
     decisions: VecDeque<MoveOutcome>,
     moved: BTreeMap<TaskId, u64>,
+    /// Where sampled accesses went.
+    pub accesses: Accesses,
 }
 
 impl History {
@@ -78,7 +81,8 @@ impl History {
 }
 
 impl Watcher for History {
-    fn planned(&mut self, _: &[Event], view: &View, _: &Plan) {
+    fn planned(&mut self, events: &[Event], view: &View, _: &Plan) {
+        self.accesses.end_epoch(events);
         let before = std::mem::replace(&mut self.view, view.clone());
         self.before = (before.time, before.nodes);
     }

@@ -85,6 +85,10 @@ impl<H: DaemonHost> Daemon<H> {
             name: self.name(node),
             memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))).or(now),
             traffic_mbps: history.traffic_mbps(node),
+            accesses_percent: history
+                .accesses
+                .of_all(self.machine.nodes.len())
+                .map(|shares| shares[node.index()]),
         }
     }
 
@@ -107,6 +111,7 @@ impl<H: DaemonHost> Daemon<H> {
                 resident_mib: process.resident_pages >> 8,
                 moved_pages: history.moved(task),
                 pages: history.pages(task),
+                accesses_percent: history.accesses.of_task(task, self.machine.nodes.len()),
             }
         });
         let monitoring = self.host.monitoring();

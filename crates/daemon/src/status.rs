@@ -54,6 +54,9 @@ pub struct NodeStatus {
     pub memory: Option<(u64, u64)>,
     /// Reads and writes in the last epoch, in MB/s, if counted.
     pub traffic_mbps: Option<(f64, f64)>,
+    /// Share of the sampled accesses of the last epochs, in percent, if any were sampled.
+    #[serde(default)]
+    pub accesses_percent: Option<f64>,
 }
 
 /// An error.
@@ -66,7 +69,7 @@ pub struct Trouble {
 }
 
 /// A watched process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WatchedProcess {
     /// Process id.
     pub pid: i32,
@@ -81,6 +84,9 @@ pub struct WatchedProcess {
     /// Base pages on each node, from a sample of pages per region in the last epoch; `None` before it is
     /// observed.
     pub pages: Option<Vec<u64>>,
+    /// Share of its sampled accesses on each node, in percent, if any were sampled.
+    #[serde(default)]
+    pub accesses_percent: Option<Vec<f64>>,
 }
 
 /// Reply to `memtide why`.

@@ -54,9 +54,10 @@ fn nodes(status: &Status) -> Table {
         ("free_mib", "free, MiB"),
         ("read_mbps", "reads, MB/s"),
         ("write_mbps", "writes, MB/s"),
+        ("accesses_percent", "accesses, %"),
     ];
     let mut table = Table::new("nodes", &columns);
-    let row = |NodeStatus { name, memory, traffic_mbps }: &NodeStatus| {
+    let row = |NodeStatus { name, memory, traffic_mbps, accesses_percent }: &NodeStatus| {
         let mib = |mib: Option<u64>| mib.map_or(Cell::Absent, Cell::Whole);
         let mbps = |mbps: Option<f64>| mbps.map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0));
         vec![
@@ -65,10 +66,15 @@ fn nodes(status: &Status) -> Table {
             mib(memory.map(|(_, free)| free)),
             mbps(traffic_mbps.map(|(reads, _)| reads)),
             mbps(traffic_mbps.map(|(_, writes)| writes)),
+            percent(*accesses_percent),
         ]
     };
     table.rows = status.nodes.iter().map(row).collect();
     table
+}
+
+fn percent(percent: Option<f64>) -> Cell {
+    percent.map_or(Cell::Absent, |percent| Cell::Real(percent, 1))
 }
 
 fn moved(status: &Status) -> Table {
@@ -102,6 +108,9 @@ fn processes(status: &Status) -> Table {
     for NodeStatus { name, .. } in &status.nodes {
         table.column(format!("{name}_pages"), format!("pages on {name} (estimate)"));
     }
+    for NodeStatus { name, .. } in &status.nodes {
+        table.column(format!("{name}_accesses_percent"), format!("accesses on {name}, %"));
+    }
     table.column("moved_pages", "pages moved");
     let row = |process: &WatchedProcess| {
         let mut row = vec![
@@ -114,6 +123,8 @@ fn processes(status: &Status) -> Table {
         row.extend(
             (0..status.nodes.len()).map(|node| on(node).map_or(Cell::Absent, |&pages| Cell::Whole(pages))),
         );
+        let share = |node| process.accesses_percent.as_ref().and_then(|shares| shares.get(node).copied());
+        row.extend((0..status.nodes.len()).map(|node| percent(share(node))));
         row.push(Cell::Whole(process.moved_pages));
         row
     };
