@@ -24,8 +24,8 @@ impl Located {
 /// Base pages of a region with the same node, size and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    start: u64,
-    end: u64,
+    pub start: u64,
+    pub end: u64,
     pub located: Located,
 }
 

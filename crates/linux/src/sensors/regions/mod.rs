@@ -1,6 +1,7 @@
 //! Accesses by region: a monitor finds regions of equal access, a sample of their pages gives the node.
 
 mod damon;
+mod exact;
 mod located;
 mod monitors;
 mod smaps;
@@ -14,7 +15,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub use self::damon::Damon;
-use self::located::{Located, Sample, refine, runs};
+use self::exact::PageFrames;
+use self::located::{Located, Run, Sample, refine, runs};
 use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
@@ -45,6 +47,7 @@ struct RegionSensor {
     has_worked: bool,
     writes: Option<SoftDirty>,
     draws: Xoshiro256PlusPlus,
+    page_frames: PageFrames,
 }
 
 pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
@@ -58,7 +61,8 @@ impl RegionSensor {
             sampling.writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
         let monitor = monitors::choose(sampling, wanted)?;
         let draws = Xoshiro256PlusPlus::seed_from_u64(1);
-        Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws })
+        let page_frames = PageFrames::default();
+        Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws, page_frames })
     }
 
     /// Watches the processes again from the next call on; after several consecutive failures, by another
@@ -97,16 +101,37 @@ impl RegionSensor {
         }
     }
 
-    /// Splits the monitor's runs into runs on one node, to the resolution of one sampled page per equal part
-    /// of a region.
+    /// Splits the monitor's runs into runs on one node, page by page if the frames of `frames_left` base pages
+    /// may be looked up.
     fn locate(
+        &mut self,
+        process: &Process,
+        found: &[Found],
+        (parts, frames_left): (u64, &mut u64),
+        watched: &mut Watched,
+        view: &mut View,
+    ) -> io::Result<()> {
+        let left = frames_left.checked_sub(process.resident_pages).filter(|_| self.writes.is_none());
+        if let Some(left) = left
+            && let Some(all) = self.page_frames.runs(process.pid, found, |id| watched.number(id))
+        {
+            *frames_left = left;
+            push_runs(process, found, &all, view);
+            return Ok(());
+        }
+        let all = self.locate_by_samples(process, found, parts, watched)?;
+        push_runs(process, found, &all, view);
+        Ok(())
+    }
+
+    /// The runs of each region, to the resolution of one sampled page per equal part of a region.
+    fn locate_by_samples(
         &mut self,
         process: &Process,
         found: &[Found],
         parts: u64,
         watched: &mut Watched,
-        view: &mut View,
-    ) -> io::Result<()> {
+    ) -> io::Result<Vec<Vec<Run>>> {
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.draw_pages(found, parts)).collect();
         let all = asked.concat();
         let nodes = nodes_of(process.pid, &all)?;
@@ -124,19 +149,7 @@ impl RegionSensor {
             let nodes = nodes_of(process.pid, pages)?;
             Ok(nodes.iter().zip(pages).map(|(&id, &page)| place(id, page, false)).collect())
         })?;
-        let mut end = 0;
-        for (found, samples) in found.iter().zip(&samples) {
-            for run in runs(found, samples) {
-                let Some((start, pages)) = run.whole(end) else { continue };
-                let (task, start, Located { node, size, written }) =
-                    (task(process.pid), Vpn(start), run.located);
-                let (reads, age) = (found.accesses.max(written.into()), found.age);
-                let writes = if written { reads } else { 0 };
-                view.regions.push(Region { task, start, pages, size, node, reads, writes, age });
-                end = start.0 + pages * size.base_pages();
-            }
-        }
-        Ok(())
+        Ok(found.iter().zip(&samples).map(|(found, samples)| runs(found, samples)).collect())
     }
 
     /// Whether each page was written recently; false for all if writes are not requested.
@@ -157,6 +170,21 @@ impl RegionSensor {
                 found.start + from + self.draws.next_u64() % (to - from)
             })
             .collect()
+    }
+}
+
+/// Appends the whole pages of each region's runs.
+fn push_runs(process: &Process, found: &[Found], all: &[Vec<Run>], view: &mut View) {
+    let mut end = 0;
+    for (found, runs) in found.iter().zip(all) {
+        for run in runs {
+            let Some((start, pages)) = run.whole(end) else { continue };
+            let (task, start, Located { node, size, written }) = (task(process.pid), Vpn(start), run.located);
+            let (reads, age) = (found.accesses.max(written.into()), found.age);
+            let writes = if written { reads } else { 0 };
+            view.regions.push(Region { task, start, pages, size, node, reads, writes, age });
+            end = start.0 + pages * size.base_pages();
+        }
     }
 }
 
@@ -196,9 +224,9 @@ impl Sense for RegionSensor {
         view.region_samples = self.monitor.monitor.samples();
         let regions: usize = all.iter().map(Vec::len).sum();
         let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);
-        let mut forbidden = None;
+        let (mut forbidden, mut frames_left) = (None, exact::PAGES_MAX);
         for (process, found) in watched.processes.clone().into_iter().zip(all) {
-            let located = self.locate(&process, &found, parts, watched, view);
+            let located = self.locate(&process, &found, (parts, &mut frames_left), watched, view);
             if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
                 forbidden.get_or_insert(process);
             }

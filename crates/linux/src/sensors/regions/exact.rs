@@ -1,0 +1,169 @@
+//! Parts of a region on one node, page by page: by the page frames in /proc/PID/pagemap.
+
+use std::fs::File;
+use std::io;
+
+use memtide_core::{NodeId, PageSize};
+use rustix::process::Pid;
+
+use super::Found;
+use super::located::{Located, Run};
+use crate::sys::pagemap::{ENTRY_BYTES, frames, present};
+use crate::topology::FrameNodes;
+
+/// Resident base pages of all processes up to which every one is looked up, per epoch: 1 GiB. A page map has
+/// entries of 8 bytes, which the kernel copies at some hundred million a second.
+pub const PAGES_MAX: u64 = 1 << 18;
+
+/// Base pages whose entries are read at once.
+const CHUNK: u64 = 4096;
+
+/// Looks up the frames of pages.
+#[derive(Debug, Default)]
+pub struct PageFrames {
+    nodes: FrameNodes,
+    entries: Vec<u8>,
+    /// The kernel does not show frames, or is too old.
+    is_hidden: bool,
+}
+
+/// Why pages cannot be looked up.
+enum Failed {
+    /// Now.
+    Now(io::Error),
+    /// Frames are hidden.
+    Hidden,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        Failed::Now(error)
+    }
+}
+
+impl PageFrames {
+    /// The runs of each region, whose nodes get the numbers that `number` says; `None` if frames are not
+    /// readable.
+    pub fn runs(
+        &mut self,
+        pid: Pid,
+        found: &[Found],
+        number: impl Fn(NodeId) -> Option<NodeId>,
+    ) -> Option<Vec<Vec<Run>>> {
+        if self.is_hidden {
+            return None;
+        }
+        if self.nodes.is_empty() {
+            self.nodes = FrameNodes::read().unwrap_or_default();
+            self.is_hidden = self.nodes.is_empty();
+        }
+        let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok()?;
+        let runs: Result<Vec<Vec<Run>>, Failed> =
+            found.iter().map(|found| self.of_region(&pagemap, found, &number)).collect();
+        match runs {
+            Ok(runs) => Some(runs),
+            Err(Failed::Hidden) => {
+                self.is_hidden = true;
+                None
+            }
+            Err(Failed::Now(error)) => {
+                self.is_hidden =
+                    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENOTTY);
+                None
+            }
+        }
+    }
+
+    fn of_region(
+        &mut self,
+        pagemap: &File,
+        found: &Found,
+        number: &impl Fn(NodeId) -> Option<NodeId>,
+    ) -> Result<Vec<Run>, Failed> {
+        let (mut at, end) = (found.start, found.start + found.pages);
+        let mut runs = Vec::new();
+        while at < end {
+            let (ranges, scanned) = present(pagemap, at..end, u64::MAX)?;
+            for range in ranges {
+                let (start, size) =
+                    (range.pages.start, if range.is_huge { PageSize::Huge } else { PageSize::Base });
+                // Of a huge page, one entry tells all.
+                let (step, read) = if range.is_huge { (size.base_pages(), 1) } else { (CHUNK, CHUNK) };
+                let mut from = start;
+                while from < range.pages.end {
+                    let until = (from - from % step + step).min(range.pages.end);
+                    let pages = read.min(until - from);
+                    self.look_up(pagemap, from, pages, |page, id| {
+                        let to = if range.is_huge { until } else { page + 1 };
+                        if let Some(node) = number(id) {
+                            append(&mut runs, page, to, Located { node, size, written: false });
+                        }
+                    })?;
+                    from = until;
+                }
+            }
+            if scanned <= at {
+                break;
+            }
+            at = scanned;
+        }
+        Ok(runs)
+    }
+
+    /// Calls `see` with each of these pages that is resident, and its node.
+    fn look_up(
+        &mut self,
+        pagemap: &File,
+        first: u64,
+        pages: u64,
+        mut see: impl FnMut(u64, NodeId),
+    ) -> Result<(), Failed> {
+        let bytes = pages as usize * ENTRY_BYTES;
+        self.entries.resize(bytes.max(self.entries.len()), 0);
+        for (page, frame) in (first..).zip(frames(pagemap, first, &mut self.entries[..bytes])?) {
+            match frame {
+                Some(0) => return Err(Failed::Hidden),
+                Some(frame) => {
+                    if let Some(id) = self.nodes.node_of(frame) {
+                        see(page, id);
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds pages after all others.
+fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
+    match runs.last_mut() {
+        Some(last) if last.located == located && last.end == start => last.end = end,
+        _ => runs.push(Run { start, end, located }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This process's own pages, if the kernel shows them.
+    #[test]
+    fn own_pages_are_found_where_they_are_resident() {
+        let pages = 700;
+        let memory = vec![7u8; pages * 4096 + 4096];
+        let start = (memory.as_ptr() as u64).div_ceil(4096);
+        let found = Found { start, pages: pages as u64, accesses: 0, age: 0 };
+        let pid = rustix::process::getpid();
+        let mut page_frames = PageFrames::default();
+        let Some(runs) = page_frames.runs(pid, &[found], Some) else {
+            assert!(page_frames.is_hidden, "it is known why");
+            return;
+        };
+        let resident: u64 =
+            runs[0].iter().map(|run| run.end.min(start + pages as u64) - run.start.max(start)).sum();
+        assert_eq!(resident, pages as u64, "{runs:?}");
+        assert!(runs[0].is_sorted_by(|a, b| a.end <= b.start));
+        drop(memory);
+    }
+}
