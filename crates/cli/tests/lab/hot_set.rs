@@ -1,5 +1,5 @@
 //! A hot set that was filled last, after fast memory was full of huge pages: `relative-heat` moves it to fast
-//! memory.
+//! memory, in one piece or scattered.
 
 use std::env;
 use std::process::Command;
@@ -14,9 +14,10 @@ use crate::support::{MEMTIDE, lab, lab_is_here};
 
 const MACHINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/comparison/two-tier.toml");
 
-const WORDS: usize = (288 << 20) / 8;
-/// The hot set, the last part of all words.
-const HOT: usize = WORDS / 5;
+/// Words of a piece of 256 KiB, and the number of pieces: a fifth of them are hot.
+const PIECE: usize = (256 << 10) / 8;
+const PIECES: usize = 1150;
+const HOT: usize = PIECES / 5;
 
 /// Time for the policy to act, and time after that in which traffic is measured.
 const SETTLING: Duration = Duration::from_secs(9);
@@ -29,30 +30,54 @@ const PAUSE: Duration = Duration::from_millis(4);
 #[test]
 fn hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages() {
     if env::var_os(IN_GUEST).is_some() {
-        return in_guest();
+        return in_guest((PIECES - HOT..PIECES).collect());
     }
-    if !lab_is_here() {
+    let Some(parsed) = compared("hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages") else {
         return;
-    }
-    let (test, variable) = (lab::this_test(), format!("{IN_GUEST}=1"));
-    let output = Command::new(MEMTIDE)
-        .args(["lab", "compare", "-o", "json", "--machine", MACHINE, "--set", "node.dram.capacity_mib=240"])
-        .args(["--vcpus", "2", "--timing", "on", "--region", "marks", "--env", &variable])
-        .args(["--subjects", "default,memtide:local+relative-heat", "--", &test])
-        .arg("hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages")
-        .output()
-        .expect("memtide runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    println!("{parsed:#}");
+    };
     let share = |row| lab::traffic_share(&parsed, row, ["dram", "cxl"]);
     assert!(share(0) < 0.3, "traffic of dram under first touch: {}", share(0));
     assert!(share(1) > 0.8, "traffic of dram with relative-heat: {}", share(1));
 }
 
-/// Updates random words, nine tenths of them in the hot set.
-fn in_guest() {
-    let mut memory = vec![1u64; WORDS];
+/// Pieces are smaller than huge pages and than DAMON's regions: access samples alone find them.
+#[test]
+fn scattered_hot_set_moves_to_fast_memory_in_few_moves() {
+    if env::var_os(IN_GUEST).is_some() {
+        return in_guest((0..PIECES).step_by(5).collect());
+    }
+    let Some(parsed) = compared("scattered_hot_set_moves_to_fast_memory_in_few_moves") else { return };
+    let share = |row| lab::traffic_share(&parsed, row, ["dram", "cxl"]);
+    assert!(share(1) > share(0) + 0.1, "traffic of dram: {} and {}", share(0), share(1));
+    assert!(share(1) > 0.75, "traffic of dram with relative-heat: {}", share(1));
+    let moved = parsed["subjects"][1]["migrated_pages"].as_u64().expect("a number");
+    let hot = (HOT * PIECE * 8 / 4096) as u64;
+    assert!((hot / 10..hot * 3).contains(&moved), "{moved} pages moved for a hot set of {hot}");
+}
+
+/// What first touch and relative-heat make of a test's program; `None` without the lab.
+fn compared(test: &str) -> Option<Value> {
+    if !lab_is_here() {
+        return None;
+    }
+    let (this, variable) = (lab::this_test(), format!("{IN_GUEST}=1"));
+    let output = Command::new(MEMTIDE)
+        .args(["lab", "compare", "-o", "json", "--machine", MACHINE, "--set", "node.dram.capacity_mib=240"])
+        .args(["--vcpus", "2", "--timing", "on", "--region", "marks", "--env", &variable])
+        .args(["--subjects", "default,memtide:local+relative-heat", "--", &this, test])
+        .output()
+        .expect("memtide runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    println!("{parsed:#}");
+    Some(parsed)
+}
+
+/// Updates random words, nine tenths of them in hot pieces, which are filled last.
+fn in_guest(hot: Vec<usize>) {
+    let mut memory = vec![0u64; PIECES * PIECE];
+    let (last, first): (Vec<usize>, Vec<usize>) = (0..PIECES).partition(|piece| hot.contains(piece));
+    first.iter().chain(&last).for_each(|piece| memory[piece * PIECE..][..PIECE].fill(1));
     let mut random = 88_172_645_463_325_252_u64;
     let mut update_for = |time: Duration| {
         let begin = Instant::now();
@@ -61,8 +86,10 @@ fn in_guest() {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                let (first, words) = if random % 10 < 9 { (WORDS - HOT, HOT) } else { (0, WORDS) };
-                memory[first + (random >> 8) as usize % words] += 1;
+                let word = (random >> 8) as usize;
+                let piece = word / PIECE;
+                let piece = if random % 10 < 9 { hot[piece % hot.len()] } else { piece % PIECES };
+                memory[piece * PIECE + word % PIECE] += 1;
             }
             thread::sleep(PAUSE);
         }
@@ -72,5 +99,5 @@ fn in_guest() {
     mark(BEGIN, 0);
     update_for(MEASURED);
     mark(END, 0);
-    assert!(memory.iter().sum::<u64>() > WORDS as u64);
+    assert!(memory.iter().sum::<u64>() > memory.len() as u64);
 }

@@ -365,7 +365,9 @@ impl Migration for RelativeHeat {
     fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
         match event {
             Event::AccessSample(sample) => {
-                self.sampled.add(sample, self.nodes[sample.node.index()].latency);
+                if let Some(node) = self.nodes.get(sample.node.index()) {
+                    self.sampled.add(sample, node.latency);
+                }
             }
             Event::Completion(done) => self.complete(done),
             _ => {}

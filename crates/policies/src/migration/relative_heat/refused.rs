@@ -27,7 +27,7 @@ impl Refused {
         );
         if is_the_pages {
             let start = wanted.head().0;
-            for page in start..start + wanted.size.base_pages() {
+            for page in start..start.saturating_add(wanted.size.base_pages()) {
                 self.pages.insert(wanted.task, Vpn(page), self.epoch);
             }
         }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::super::runs::Runs;
 use super::pages::{Pages, Rate, to_bound};
 
+/// Number of addressable base pages, more than any machine has.
+const PAGES_MAX: u64 = 1 << 52;
+
 /// Maximum number of pages whose samples are remembered; beyond it, those with the fewest are forgotten.
 const COUNTS_MAX: usize = 1 << 20;
 
@@ -88,13 +91,16 @@ impl Block {
 impl Sampled {
     /// Whether there are samples to decide by.
     pub fn is_known(&self, epochs: f64) -> bool {
-        self.samples > 0.0 && self.epochs >= epochs
+        self.accesses > 0.0 && self.epochs >= epochs
     }
 
     /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its line
     /// was on its way.
     pub fn add(&mut self, sample: &AccessSample, idle: Time) {
         let AccessSample { task, page, size, node, latency, period, .. } = *sample;
+        if page.0 >= PAGES_MAX {
+            return;
+        }
         let waited = (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0);
         let accesses = f64::from(period) * waited;
         self.fresh.push(Fresh { task, page: page.0, accesses, size, node });
@@ -107,7 +113,8 @@ impl Sampled {
 
     fn set_node(&mut self, task: TaskId, page: u64, size: PageSize, node: NodeId) {
         let head = page - page % size.base_pages();
-        (head..head + size.base_pages()).for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
+        (head..head.saturating_add(size.base_pages()))
+            .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
     }
 
     /// Share of all accesses that these are, in an epoch; 0 without samples.
@@ -270,5 +277,124 @@ fn divide(
     {
         blocks.truncate(first);
         blocks.push(Block { start: a.start, end: b.end, samples: a.samples + b.samples });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::ThreadId;
+    use memtide_core::policy::Frame;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IDLE: Time = Time::from_us(1);
+
+    fn sample(page: u64, size: PageSize, node: u8) -> AccessSample {
+        let (task, thread, page, node) = (TaskId(0), ThreadId(0), Vpn(page), NodeId(node));
+        AccessSample {
+            time: Time::ZERO,
+            task,
+            thread,
+            page,
+            size,
+            node,
+            latency: IDLE,
+            period: 100,
+            write: false,
+        }
+    }
+
+    fn region(start: u64, pages: u64, size: PageSize) -> Region {
+        let (task, start, node) = (TaskId(0), Vpn(start), NodeId(1));
+        Region { task, start, pages, size, node, reads: 0, writes: 0, age: 0 }
+    }
+
+    fn regions(of: &[Region]) -> Regions {
+        let mut regions = Regions::default();
+        of.iter().for_each(|&region| regions.push(region));
+        regions
+    }
+
+    fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
+        let mut sampled = Sampled::default();
+        samples.iter().for_each(|sample| sampled.add(sample, IDLE));
+        sampled.end_epoch(regions, 0.5);
+        sampled.pages(regions, 3.0)
+    }
+
+    #[test]
+    fn block_is_as_small_as_its_samples_tell() {
+        let regions = regions(&[region(0, 1024, PageSize::Base)]);
+        let of = |pages: std::ops::Range<u64>, each: usize| {
+            pages.flat_map(|page| vec![sample(page, PageSize::Base, 1); each]).collect::<Vec<_>>()
+        };
+        let bounds = |samples: &[AccessSample]| {
+            after(samples, &regions).iter().map(|pages| (pages.start, pages.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(bounds(&of(0..1024, 1)), [(0, 1024)]);
+        assert_eq!(bounds(&of(5..6, 1)), [(0, 1024)], "one sample may be chance");
+        let one = bounds(&of(5..6, 20));
+        assert!(one.contains(&(5, 6)), "{one:?}");
+        let hot = after(&[of(0..1024, 1), of(64..128, 9)].concat(), &regions);
+        assert!(hot.iter().any(|pages| (pages.start, pages.end) == (64, 128)), "{hot:?}");
+        let rate = |page| {
+            let of = hot.iter().find(|pages| pages.start <= page && page < pages.end).expect("all pages");
+            of.rate.mean
+        };
+        assert!((rate(100) - 1000.0).abs() < 50.0 && (rate(700) - 100.0).abs() < 10.0, "accesses per epoch");
+    }
+
+    proptest! {
+        /// Every page of the regions is in exactly one block, which is made of whole pages on the node that the
+        /// last sample or move said.
+        #[test]
+        fn blocks_are_the_regions_pages(
+            sizes in prop::collection::vec((0..3u64, 1..6u64, any::<bool>()), 1..8),
+            samples in prop::collection::vec((0..8000u64, 0..2u8, any::<bool>()), 0..200),
+            moves in prop::collection::vec((0..8000u64, 0..2u8), 0..40),
+        ) {
+            let mut start = 0;
+            let mut all = Vec::new();
+            for (gap, pages, is_huge) in sizes {
+                let size = if is_huge { PageSize::Huge } else { PageSize::Base };
+                start = (start + gap * 100).next_multiple_of(size.base_pages());
+                let pages = if is_huge { pages } else { pages * 70 };
+                all.push(region(start, pages, size));
+                start += pages * size.base_pages();
+            }
+            let regions = regions(&all);
+            let mut sampled = Sampled::default();
+            sampled.add(&sample(0, PageSize::Base, 1), IDLE);
+            for (page, node, is_huge) in samples {
+                let size = if is_huge { PageSize::Huge } else { PageSize::Base };
+                sampled.add(&sample(page, size, node), IDLE);
+            }
+            sampled.end_epoch(&regions, 0.5);
+            for (page, node) in moves {
+                let (task, page, to) = (TaskId(0), Vpn(page), NodeId(node));
+                let (size, from, wish) = (PageSize::Base, NodeId(1 - node), Frame::ANY);
+                sampled.record_move(&Move { task, page, size, from, to, wish });
+                if let Some(region) = all.iter().find(|region| range_of(region).contains(&page.0))
+                    && region.size == PageSize::Base
+                {
+                    let pages = sampled.pages(&regions, 3.0);
+                    let of = pages.iter().find(|of| of.start <= page.0 && page.0 < of.end).expect("all pages");
+                    prop_assert_eq!(of.node, to);
+                }
+            }
+            let pages = sampled.pages(&regions, 3.0);
+            let of_blocks: Vec<u64> = pages.iter().flat_map(|pages| pages.start..pages.end).collect();
+            let of_regions: Vec<u64> = all.iter().flat_map(range_of).collect();
+            prop_assert_eq!(of_blocks, of_regions);
+            for block in &pages {
+                let size = block.size.base_pages();
+                prop_assert!(block.start % size == 0 && block.end % size == 0, "{:?}", block);
+                prop_assert!(block.rate.at_least <= block.rate.mean && block.rate.mean <= block.rate.at_most);
+            }
+            let text = serde_json::to_string(&sampled).unwrap();
+            let read: Sampled = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read.pages(&regions, 3.0), pages);
+        }
     }
 }
