@@ -1,9 +1,9 @@
 //! Sampled accesses: a ring at the end of the memory of the counters' device. Written by the clock plugin and
 //! read by programs in the guest.
 //!
-//! Little-endian 64-bit words: a head of eight, of which the first are [`MAGIC`] and the number of samples so far,
-//! then [`CAPACITY`] records of [`RECORD`] words. Sample *n* is in record *n* modulo [`CAPACITY`], and complete once
-//! the number is above *n*. docs/lab.md lists every word.
+//! Little-endian 64-bit words: a head of eight, of which the first are [`MAGIC`] and the number of samples so
+//! far, then [`CAPACITY`] records of [`RECORD`] words. Sample *n* is in record *n* modulo [`CAPACITY`], and
+//! complete once the number is above *n*. docs/lab.md lists every word.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -32,8 +32,8 @@ pub struct Kernel {
     /// Checking whether a page was accessed and clearing its bits, for a region monitor, in ns. On Linux 7
     /// this takes about half the guest instructions of a first-touch fault.
     pub sample_ns: f64,
-    /// Recording an access for access samples, in ns: Intel's PEBS takes 200 to 300 ns (Akiyama and Hirofuchi,
-    /// ROSS 2017).
+    /// Recording an access for access samples, in ns: Intel's PEBS takes 200 to 300 ns (Akiyama and
+    /// Hirofuchi, ROSS 2017).
     pub access_sample_ns: f64,
     /// Checking and clearing the bits of a page table entry in a walk over all of them, in ns: eight entries
     /// share a line of memory.

@@ -7,9 +7,9 @@ impl Machine {
     /// and page counts by it; latencies and bandwidths stay. The result has scale 1.
     ///
     /// The first private cache stays, as the accesses that it serves have the distances of the whole program;
-    /// a further one keeps at least the capacity of the one before it, or its own. The cost of a
-    /// monitor's sample and of a sampled access is divided, too: as many regions and accesses are sampled in a
-    /// shorter time, at the same share of a CPU.
+    /// a further one keeps at least the capacity of the one before it, or its own. The cost of a monitor's
+    /// sample and of a sampled access is divided, too: as many regions and accesses are sampled in a shorter
+    /// time, at the same share of a CPU.
     ///
     /// A cache keeps at least one set, a TLB level at least one set.
     pub fn scaled(&self) -> Machine {

@@ -312,8 +312,8 @@ impl Lab {
         self.until_sample = self.period;
     }
 
-    /// Counts an access of a program if it has read its line from a node, and samples it if it is due. `before`
-    /// is what the CPU had read from the node.
+    /// Counts an access of a program if it has read its line from a node, and samples it if it is due.
+    /// `before` is what the CPU had read from the node.
     fn count_miss(&mut self, cpu: CpuId, touch: Touch, instruction: u64, before: Reads) {
         let Some(after) = self.curve.reads(cpu, touch.line).filter(|after| after.lines > before.lines) else {
             return;

@@ -78,7 +78,8 @@ impl<V: Copy + PartialEq> Runs<V> {
         first.into_iter().chain(later).map(bounds)
     }
 
-    /// Forgets the runs of which `keeps` is false, given their first page, the one after the last and the value.
+    /// Forgets the runs of which `keeps` is false, given their first page, the one after the last and the
+    /// value.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(TaskId, Vpn, Vpn, V) -> bool) {
         self.0.retain(|&(task, start), run| keeps(task, start, Vpn(start.0 + run.pages), run.value));
     }

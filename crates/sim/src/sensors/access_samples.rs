@@ -1,7 +1,8 @@
 //! Sampled accesses that miss all caches: PEBS, IBS, SPE.
 //!
-//! The processor counts the loads and stores that wait for memory, those for a prefetched line on its way among
-//! them, and records every one whose number is a multiple of the period. It ends `access_sample_ns` later for that.
+//! The processor counts the loads and stores that wait for memory, those for a prefetched line on its way
+//! among them, and records every one whose number is a multiple of the period. It ends `access_sample_ns`
+//! later for that.
 
 use memtide_core::policy::{AccessSample, AccessSampling, Event, Sensor, View};
 use memtide_core::{LINE_BYTES, PAGE_BYTES, Time};

@@ -13,8 +13,8 @@ use super::Sampled;
 use crate::counters::{Counters, CountersError};
 use crate::sys::pagemap::{ENTRY_BYTES, frames};
 
-/// Samples of a page table that are looked at in an epoch to find its process: the page of each may have moved
-/// since.
+/// Samples of a page table that are looked at in an epoch to find its process: the page of each may have
+/// moved since.
 const TRIES: usize = 8;
 
 /// The samples of the guest that this process runs in.

@@ -101,8 +101,8 @@ impl RegionSensor {
         }
     }
 
-    /// Splits the monitor's runs into runs on one node, page by page if the frames of `frames_left` base pages
-    /// may be looked up.
+    /// Splits the monitor's runs into runs on one node, page by page if the frames of `frames_left` base
+    /// pages may be looked up.
     fn locate(
         &mut self,
         process: &Process,

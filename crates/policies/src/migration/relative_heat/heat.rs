@@ -30,8 +30,8 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Share of the samples that found the page accessed, and the standard deviation of that share. A share of
-    /// 0 or 1 is uncertain, too: half a sample was otherwise.
+    /// Share of the samples that found the page accessed, and the standard deviation of that share. A share
+    /// of 0 or 1 is uncertain, too: half a sample was otherwise.
     fn share(&self) -> (f64, f64) {
         let share = (self.accessed + 0.5) / (self.samples + 1.0);
         (share, (share * (1.0 - share) / (self.samples + 1.0)).sqrt())

@@ -94,8 +94,8 @@ impl Sampled {
         self.accesses > 0.0 && self.epochs >= epochs
     }
 
-    /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its line
-    /// was on its way.
+    /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its
+    /// line was on its way.
     pub fn add(&mut self, sample: &AccessSample, idle: Time) {
         let AccessSample { task, page, size, node, latency, period, .. } = *sample;
         if page.0 >= PAGES_MAX {
@@ -346,8 +346,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every page of the regions is in exactly one block, which is made of whole pages on the node that the
-        /// last sample or move said.
+        /// Every page of the regions is in exactly one block, which is made of whole pages on the node that
+        /// the last sample or move said.
         #[test]
         fn blocks_are_the_regions_pages(
             sizes in prop::collection::vec((0..3u64, 1..6u64, any::<bool>()), 1..8),
@@ -379,8 +379,8 @@ mod tests {
                     && region.size == PageSize::Base
                 {
                     let pages = sampled.pages(&regions, 3.0);
-                    let of = pages.iter().find(|of| of.start <= page.0 && page.0 < of.end).expect("all pages");
-                    prop_assert_eq!(of.node, to);
+                    let of = pages.iter().find(|of| (of.start..of.end).contains(&page.0));
+                    prop_assert_eq!(of.expect("all pages").node, to);
                 }
             }
             let pages = sampled.pages(&regions, 3.0);
