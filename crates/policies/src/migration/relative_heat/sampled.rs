@@ -63,6 +63,16 @@ struct Fresh {
     node: NodeId,
 }
 
+/// Adjacent pages of one size on one node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    task: TaskId,
+    start: u64,
+    end: u64,
+    size: PageSize,
+    node: NodeId,
+}
+
 /// Adjacent pages that are accessed alike, by their samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Block {
@@ -195,47 +205,66 @@ impl Sampled {
 
     /// All pages of the regions, with bounds of their rates as far as these deviations allow.
     pub fn pages(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
+        let places = self.places(regions);
+        let follows = |a: &Place, b: &Place| (a.task, a.size, a.end) == (b.task, b.size, b.start);
         let mut all = Vec::new();
-        for region in regions.iter() {
-            let (task, range) = (region.task, range_of(&region));
-            let size = region.size.base_pages();
-            let mut at = range.start;
-            for (start, end, node) in self.nodes.within(task, Vpn(range.start), Vpn(range.end)) {
-                // A huge page is on one node: a part of it that was elsewhere is out of date.
-                let (start, end) = (start.0.next_multiple_of(size), end.0 - end.0 % size);
-                if start < end {
-                    self.blocks(&region, at..start, region.node, deviations, &mut all);
-                    self.blocks(&region, start..end, node, deviations, &mut all);
-                    at = end;
-                }
-            }
-            self.blocks(&region, at..range.end, region.node, deviations, &mut all);
+        for adjacent in places.chunk_by(follows) {
+            self.cut(adjacent, deviations, &mut all);
         }
         all
     }
 
-    /// Appends the blocks of a part of a region, which is on one node.
-    fn blocks(
-        &self,
-        region: &Region,
-        range: Range<u64>,
-        node: NodeId,
-        deviations: f64,
-        all: &mut Vec<Pages>,
-    ) {
-        let Region { task, size, .. } = *region;
+    /// Where the regions' pages are, in order.
+    fn places(&self, regions: &Regions) -> Vec<Place> {
+        let mut places = Vec::new();
+        for region in regions.iter() {
+            let (task, size, range) = (region.task, region.size, range_of(&region));
+            let mut push = |start, end, node| {
+                if start < end {
+                    places.push(Place { task, start, end, size, node });
+                }
+            };
+            let mut at = range.start;
+            for (start, end, node) in self.nodes.within(task, Vpn(range.start), Vpn(range.end)) {
+                // A huge page is on one node: a part of it that was elsewhere is out of date.
+                let pages = size.base_pages();
+                let (start, end) = (start.0.next_multiple_of(pages), end.0 - end.0 % pages);
+                if start < end {
+                    push(at, start, region.node);
+                    push(start, end, node);
+                    at = end;
+                }
+            }
+            push(at, range.end, region.node);
+        }
+        places
+    }
+
+    /// Appends the blocks of adjacent pages, cut where one ends and the next is on another node: how hot pages
+    /// are does not depend on where they are.
+    fn cut(&self, places: &[Place], deviations: f64, all: &mut Vec<Pages>) {
+        let [first, ..] = places else { return };
+        let (task, size, range) = (first.task, first.size, first.start..places[places.len() - 1].end);
         let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
         let per_sample = self.accesses / self.samples;
+        let per_epoch = per_sample / self.epochs;
         let mut blocks = Vec::new();
         let length = range.end.next_power_of_two();
         divide(0..length, &range, counts, per_sample, size.base_pages(), &mut blocks);
-        let per_epoch = per_sample / self.epochs;
-        all.extend(blocks.into_iter().map(|block: Block| {
+        let mut places = places.iter().peekable();
+        for block in blocks {
             let Rate { mean, at_least, at_most } = block.rate(deviations);
             let [mean, at_least, at_most] = [mean, at_least, at_most].map(|samples| samples * per_epoch);
-            let (start, end, rate) = (block.start, block.end, Rate { mean, at_least, at_most });
-            Pages { task, start, end, size, node, rate }
-        }));
+            let rate = Rate { mean, at_least, at_most };
+            while let Some(place) = places.peek().filter(|place| place.start < block.end) {
+                let (start, end) = (place.start.max(block.start), place.end.min(block.end));
+                all.push(Pages { task, start, end, size, node: place.node, rate });
+                if place.end > block.end {
+                    break;
+                }
+                places.next();
+            }
+        }
     }
 }
 
