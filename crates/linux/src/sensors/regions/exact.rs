@@ -14,8 +14,8 @@ use crate::processes::Process;
 use crate::sys::pagemap::{ENTRY_BYTES, frames, present};
 use crate::topology::FrameNodes;
 
-/// Maximum resident base pages of a process that is looked up page by page, 4 GiB: each 1 GiB holds up the epoch
-/// for some 13 ms (a page map of base pages, read on an AMD EPYC of Zen 4).
+/// Maximum resident base pages of a process that is looked up page by page, 4 GiB: each 1 GiB holds up the
+/// epoch for some 13 ms (a page map of base pages, read on an AMD EPYC of Zen 4).
 pub const PAGES_MAX: u64 = 1 << 20;
 
 /// A look at all processes is taken as often as this part of a core's time allows.
@@ -70,8 +70,8 @@ impl PageFrames {
             .retain(|&pid, _| processes.iter().any(|process| process.pid.as_raw_nonzero().get() == pid));
     }
 
-    /// The runs of each region of one of `processes` processes, as they were when they were last looked up; the
-    /// nodes get the numbers that `number` says. `None` if frames are not readable.
+    /// The runs of each region of one of `processes` processes, as they were when they were last looked up;
+    /// the nodes get the numbers that `number` says. `None` if frames are not readable.
     pub fn runs(
         &mut self,
         pid: Pid,

@@ -240,8 +240,8 @@ impl Sampled {
         places
     }
 
-    /// Appends the blocks of adjacent pages, cut where one ends and the next is on another node: how hot pages
-    /// are does not depend on where they are.
+    /// Appends the blocks of adjacent pages, cut where one ends and the next is on another node: how hot
+    /// pages are does not depend on where they are.
     fn cut(&self, places: &[Place], deviations: f64, all: &mut Vec<Pages>) {
         let [first, ..] = places else { return };
         let (task, size, range) = (first.task, first.size, first.start..places[places.len() - 1].end);
