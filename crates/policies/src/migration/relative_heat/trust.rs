@@ -58,10 +58,11 @@ impl Trust {
     pub fn end_epoch(&mut self, share_of: impl Fn(&[(TaskId, u64, u64)]) -> Option<f64>) {
         self.epoch += 1;
         (self.promised, self.kept) = (self.promised * KEPT, self.kept * KEPT);
-        while let Some(due) = self.open.pop_front_if(|promise| promise.epoch + EPOCHS <= self.epoch) {
-            if let Some(share) = share_of(&due.pages) {
-                self.promised += due.share;
-                self.kept += share.min(due.share);
+        let due = self.open.partition_point(|promise| promise.epoch + EPOCHS <= self.epoch);
+        for Promise { pages, share: promised, .. } in self.open.drain(..due) {
+            if let Some(share) = share_of(&pages) {
+                self.promised += promised;
+                self.kept += share.min(promised);
             }
         }
     }
