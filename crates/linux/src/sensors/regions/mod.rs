@@ -101,22 +101,25 @@ impl RegionSensor {
         }
     }
 
-    /// Splits the monitor's runs into runs on one node, page by page if the process is small enough.
+    /// Splits the monitor's runs into runs on one node, page by page if the frames of `frames_left` base
+    /// pages may be looked up.
     fn locate(
         &mut self,
         process: &Process,
         found: &[Found],
-        parts: u64,
+        (parts, frames_left): (u64, &mut u64),
         watched: &mut Watched,
         view: &mut View,
     ) -> io::Result<()> {
-        let is_small = self.writes.is_none() && process.resident_pages <= exact::PAGES_MAX;
-        let processes = watched.processes.len();
-        let mut frames = || self.page_frames.runs(process.pid, processes, found, |id| watched.number(id));
-        let all = match is_small.then(&mut frames).flatten() {
-            Some(all) => all,
-            None => self.locate_by_samples(process, found, parts, watched)?,
-        };
+        let left = frames_left.checked_sub(process.resident_pages).filter(|_| self.writes.is_none());
+        if let Some(left) = left
+            && let Some(all) = self.page_frames.runs(process.pid, found, |id| watched.number(id))
+        {
+            *frames_left = left;
+            push_runs(process, found, &all, view);
+            return Ok(());
+        }
+        let all = self.locate_by_samples(process, found, parts, watched)?;
         push_runs(process, found, &all, view);
         Ok(())
     }
@@ -221,10 +224,9 @@ impl Sense for RegionSensor {
         view.region_samples = self.monitor.monitor.samples();
         let regions: usize = all.iter().map(Vec::len).sum();
         let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);
-        let mut forbidden = None;
-        self.page_frames.keep(&watched.processes);
+        let (mut forbidden, mut frames_left) = (None, exact::PAGES_MAX);
         for (process, found) in watched.processes.clone().into_iter().zip(all) {
-            let located = self.locate(&process, &found, parts, watched, view);
+            let located = self.locate(&process, &found, (parts, &mut frames_left), watched, view);
             if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
                 forbidden.get_or_insert(process);
             }
