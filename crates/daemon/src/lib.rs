@@ -4,8 +4,8 @@
 //! decisions. Nothing here prints: the caller receives messages through a callback, data, and
 //! [`DaemonError`].
 
-pub mod accesses;
-mod config;
+mod accesses;
+pub mod config;
 pub mod control;
 mod daemon;
 mod error;

@@ -15,7 +15,7 @@ pub struct Info {
     pub when: &'static str,
     /// Its source: paper and algorithm or equation, or kernel documentation.
     pub source: &'static str,
-    /// Whether it uses the nodes' latencies or bandwidths, not only tiers and distances.
+    /// Whether it needs the nodes' latencies or bandwidths: tiers and distances do not stand in for them.
     pub figures: bool,
     /// Its parameters.
     pub parameters: &'static [Parameter],

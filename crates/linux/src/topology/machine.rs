@@ -62,8 +62,8 @@ impl System {
         self.made(name, known, measured.processor.as_ref())
     }
 
-    /// This system as a machine for policies that only use tiers and distances: latencies and bandwidths
-    /// missing in the firmware are derived from ACPI's distances, and marked so.
+    /// This system as a machine for policies that need no more than tiers and distances: latencies and
+    /// bandwidths missing in the firmware are derived from ACPI's distances, and marked so.
     ///
     /// # Errors
     /// If no node has CPUs, or none has memory.
