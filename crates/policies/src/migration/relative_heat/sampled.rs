@@ -45,7 +45,7 @@ pub(super) struct Sampled {
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
     nodes: Runs<NodeId>,
-    /// Epochs from the first sample on, and samples in them. They count less with each epoch.
+    /// Epochs, and samples in them. They count less with each epoch.
     epochs: f64,
     samples: f64,
     /// Accesses that the samples stand for.
@@ -149,9 +149,6 @@ impl Sampled {
 
     /// Ends an epoch: earlier samples count `kept` times as much as before.
     pub fn end_epoch(&mut self, regions: &Regions, kept: f64) {
-        if self.fresh.is_empty() && self.samples == 0.0 {
-            return;
-        }
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.sort_by_key(|sample| (sample.task, sample.page));
         self.epochs = self.epochs * kept + 1.0;
