@@ -20,7 +20,7 @@ const PIECES: usize = 1150;
 const HOT: usize = PIECES / 5;
 
 /// Time for the policy to act, and time after that in which traffic is measured.
-const SETTLING: Duration = Duration::from_secs(9);
+const SETTLING: Duration = Duration::from_secs(12);
 const MEASURED: Duration = Duration::from_secs(1);
 
 /// Updates per burst, and the time between two bursts.

@@ -28,15 +28,15 @@ pub(super) struct Lab {
     period: u32,
     /// Processes by page table.
     roots: BTreeMap<u64, Pid>,
-    /// How far the daemon's clock is ahead of the guest's.
-    ahead: Option<Time>,
+    /// How far the daemon's clock, which began after the guest's, is behind it.
+    behind: Time,
 }
 
 impl Lab {
     pub(super) fn open() -> Result<Lab, CountersError> {
         let counters = Counters::open()?;
         let (_, next) = counters.samples(u64::MAX)?;
-        Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), ahead: None })
+        Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), behind: Time::ZERO })
     }
 
     /// Samples one of this many misses from here on.
@@ -60,15 +60,14 @@ impl Lab {
         self.roots.retain(|_, pid| watched.processes.iter().any(|process| process.pid == *pid));
         self.find_processes(&samples, watched);
         if let Some(last) = samples.last() {
-            let ahead = watched.now.since(Time::from_ns(last.guest_ns as f64));
-            self.ahead = Some(self.ahead.map_or(ahead, |known| known.min(ahead)));
+            // The last sample is not in the future.
+            self.behind = self.behind.max(Time::from_ns(last.guest_ns as f64).since(watched.now));
         }
-        let ahead = self.ahead.unwrap_or_default();
         let sampled = samples.iter().filter_map(|sample| {
             Some(Sampled {
                 pid: *self.roots.get(&sample.root)?,
                 address: VirtAddr(sample.address),
-                time: Time::from_ns(sample.guest_ns as f64) + ahead,
+                time: Time::from_ns(sample.guest_ns as f64).since(self.behind),
                 node: watched.number(NodeId(u8::try_from(sample.node).ok()?))?,
                 latency: sample.latency,
                 period: sample.period,

@@ -316,10 +316,11 @@ impl RelativeHeat {
         }
     }
 
-    /// All pages that are known long enough to move.
+    /// All pages that are known long enough to move: once there are samples, they alone decide.
     fn known(&self, view: &View) -> Vec<Pages> {
-        if self.sampled.is_known(self.known) {
-            return self.sampled.pages(&view.regions, self.deviations);
+        if let Some(epochs) = self.sampled.epochs() {
+            let is_known = epochs >= self.known;
+            return if is_known { self.sampled.pages(&view.regions, self.deviations) } else { Vec::new() };
         }
         let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
         known.map(|span| span.pages(self.deviations)).collect()

@@ -45,7 +45,7 @@ pub(super) struct Sampled {
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
     nodes: Runs<NodeId>,
-    /// Epochs, and samples in them. They count less with each epoch.
+    /// Epochs from the first sample on, and samples in them. They count less with each epoch.
     epochs: f64,
     samples: f64,
     /// Accesses that the samples stand for.
@@ -99,9 +99,9 @@ impl Block {
 }
 
 impl Sampled {
-    /// Whether there are samples to decide by.
-    pub fn is_known(&self, epochs: f64) -> bool {
-        self.accesses > 0.0 && self.epochs >= epochs
+    /// Weight of the epochs since the first sample; `None` if there are no samples to decide by.
+    pub fn epochs(&self) -> Option<f64> {
+        (self.accesses > 0.0).then_some(self.epochs)
     }
 
     /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its
@@ -149,6 +149,9 @@ impl Sampled {
 
     /// Ends an epoch: earlier samples count `kept` times as much as before.
     pub fn end_epoch(&mut self, regions: &Regions, kept: f64) {
+        if self.fresh.is_empty() && self.samples == 0.0 {
+            return;
+        }
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.sort_by_key(|sample| (sample.task, sample.page));
         self.epochs = self.epochs * kept + 1.0;
