@@ -2,6 +2,7 @@
 //! and short tests run in parallel. `lab_ends.rs` is separate: it checks for leftovers, which other runs
 //! would add.
 
+mod access_samples;
 #[path = "../../../lab-model/tests/support/closed_form.rs"]
 mod closed_form;
 mod compare;

@@ -101,8 +101,9 @@ pub struct AccessSample {
     pub size: PageSize,
     /// The node that served the access.
     pub node: NodeId,
-    /// Duration of the access.
-    pub latency: Time,
+    /// Duration of the access; `None` if the host does not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Time>,
     /// Accesses that it stands for: the period in which it was taken, at least 1.
     pub period: u32,
     /// A store if true, else a load.

@@ -79,7 +79,7 @@ fn three_huge_pages() -> Run {
 }
 
 fn sample(run: &mut Run, page: u64) {
-    let (time, thread, latency) = (run.host.now(), ThreadId(1), Time::from_ns(300.0));
+    let (time, thread, latency) = (run.host.now(), ThreadId(1), Some(Time::from_ns(300.0)));
     let (page, size, node) = (Vpn(page), PageSize::Huge, SLOW);
     let sample =
         AccessSample { time, task: TASK, thread, page, size, node, latency, period: 200, write: false };

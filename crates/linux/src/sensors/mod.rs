@@ -3,7 +3,7 @@
 //! A sensor registers in `ALL`; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
-mod access_samples;
+pub mod access_samples;
 pub mod hint_faults;
 pub mod node_traffic;
 pub mod regions;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "system calls on memory")]
 
 pub mod pagemap;
+pub mod perf;
 pub mod run_ahead;
 pub mod trace;
 pub mod userfaultfd;

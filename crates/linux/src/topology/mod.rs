@@ -8,7 +8,7 @@ mod node;
 pub mod nodelist;
 mod numbers;
 mod processor;
-mod sysfs;
+pub(crate) mod sysfs;
 #[cfg(test)]
 mod tests;
 

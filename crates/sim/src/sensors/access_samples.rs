@@ -77,7 +77,7 @@ impl Engine<'_> {
             page,
             size: self.os.frames.page_in(frame).size,
             node,
-            latency: Time::ZERO,
+            latency: None,
             period: sampler.period,
             write: core.window.is_store(sent.slot),
         };
@@ -101,7 +101,7 @@ impl Engine<'_> {
         let (.., sample) = sampler.open.swap_remove(at);
         let cost = self.os.costs.access_sample;
         sampler.spent += cost;
-        let latency = end.since(sample.time);
+        let latency = Some(end.since(sample.time));
         self.sensors.note(Event::AccessSample(AccessSample { time: self.now, latency, ..sample }));
         end + cost
     }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 
-use memtide_core::{NodeId, Time, VirtAddr};
+use memtide_core::{NodeId, ThreadId, VirtAddr};
 use memtide_lab_protocol::mark::{SAMPLE, mark};
 use memtide_lab_protocol::samples::Sample;
 use rustix::process::Pid;
 
-use super::super::Watched;
-use super::Sampled;
+use super::clock::Clock;
+use super::{Sampled, Source};
 use crate::counters::{Counters, CountersError};
+use crate::sensors::{Watched, task};
 use crate::sys::pagemap::{ENTRY_BYTES, frames};
 
 /// Samples of a page table that are looked at in an epoch to find its process: the page of each may have
@@ -28,53 +30,14 @@ pub(super) struct Lab {
     period: u32,
     /// Processes by page table.
     roots: BTreeMap<u64, Pid>,
-    /// How far the daemon's clock, which began after the guest's, is behind it.
-    behind: Time,
+    clock: Clock,
 }
 
 impl Lab {
     pub(super) fn open() -> Result<Lab, CountersError> {
         let counters = Counters::open()?;
         let (_, next) = counters.samples(u64::MAX)?;
-        Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), behind: Time::ZERO })
-    }
-
-    /// Samples one of this many misses from here on.
-    pub(super) fn set_period(&mut self, period: u32) {
-        if self.period != period {
-            self.period = period;
-            mark(SAMPLE, period.into());
-        }
-    }
-
-    /// Number of samples taken before the last reading, of any process.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The samples of watched processes since the last reading, oldest first.
-    pub(super) fn read(&mut self, watched: &Watched) -> Result<Vec<Sampled>, CountersError> {
-        let (samples, next) = self.counters.samples(self.next)?;
-        self.taken = next.saturating_sub(self.next);
-        self.next = next;
-        self.roots.retain(|_, pid| watched.processes.iter().any(|process| process.pid == *pid));
-        self.find_processes(&samples, watched);
-        if let Some(last) = samples.last() {
-            // The last sample is not in the future.
-            self.behind = self.behind.max(Time::from_ns(last.guest_ns as f64).since(watched.now));
-        }
-        let sampled = samples.iter().filter_map(|sample| {
-            Some(Sampled {
-                pid: *self.roots.get(&sample.root)?,
-                address: VirtAddr(sample.address),
-                time: Time::from_ns(sample.guest_ns as f64).since(self.behind),
-                node: watched.number(NodeId(u8::try_from(sample.node).ok()?))?,
-                latency: sample.latency,
-                period: sample.period,
-                write: sample.write,
-            })
-        });
-        Ok(sampled.collect())
+        Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), clock: Clock::default() })
     }
 
     /// Finds the processes of unknown page tables: those that have the sampled page in the sampled frame.
@@ -91,6 +54,47 @@ impl Lab {
             let found = watched.processes.iter().map(|process| process.pid).find(|&pid| is_of(pid));
             self.roots.extend(found.map(|pid| (root, pid)));
         }
+    }
+}
+
+impl Source for Lab {
+    fn describe(&self) -> String {
+        format!("the lab's samples, one of {} misses", self.period)
+    }
+
+    fn set_period(&mut self, period: u32) -> io::Result<u32> {
+        if self.period != period {
+            self.period = period;
+            mark(SAMPLE, period.into());
+        }
+        Ok(period)
+    }
+
+    fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    fn read(&mut self, watched: &Watched) -> io::Result<Vec<Sampled>> {
+        let (samples, next) = self.counters.samples(self.next).map_err(io::Error::other)?;
+        self.taken = next.saturating_sub(self.next);
+        self.next = next;
+        self.roots.retain(|_, pid| watched.processes.iter().any(|process| process.pid == *pid));
+        self.find_processes(&samples, watched);
+        self.clock.see(samples.last().map(|last| last.guest_ns), watched.now);
+        let sampled = samples.iter().filter_map(|sample| {
+            let pid = *self.roots.get(&sample.root)?;
+            Some(Sampled {
+                pid,
+                thread: ThreadId(task(pid).0),
+                address: VirtAddr(sample.address),
+                time: self.clock.own(sample.guest_ns),
+                node: watched.number(NodeId(u8::try_from(sample.node).ok()?))?,
+                latency: Some(sample.latency),
+                period: sample.period,
+                write: sample.write,
+            })
+        });
+        Ok(sampled.collect())
     }
 }
 

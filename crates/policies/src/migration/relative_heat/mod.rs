@@ -71,13 +71,13 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "low",
                 "%",
-                "share of a node kept free: no promotion goes below it",
+                "the coolest pages of a node are demoted once less than this share of it is free",
                 [0, 2, 99],
             ),
             Parameter::integer(
                 "high",
                 "%",
-                "once free memory is below `low`, the coolest pages are demoted until this share is free",
+                "share that is free after that, and that promotions to free memory leave",
                 [0, 3, 99],
             ),
             Parameter::integer(
@@ -215,17 +215,20 @@ impl RelativeHeat {
             && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
-    /// Moves a span's pages from the first on while there is free memory, at most `most`; returns the number
-    /// of base pages to move.
-    fn send(&self, span: &Pages, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
+    /// Moves a span's pages from the first on while there is room, at most `most`; returns the number of base
+    /// pages to move.
+    fn send(&self, span: &Pages, tier: usize, place: Place, most: u64, draft: &mut Draft<'_>) -> u64 {
         let size = span.size;
         let mut sent = 0;
         while sent + size.base_pages() <= most.min(span.base_pages()) {
-            let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), &draft.room) else { break };
+            let room = if place == Place::Free { &draft.spare } else { &draft.room };
+            let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), room) else { break };
             let (task, from, wish) = (span.task, span.node, Frame::ANY);
             let page = Vpn(span.start + sent);
+            let reason = if place == Place::Slower { Reason::MakeRoom } else { Reason::Hot };
             draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
             draft.room.shift(span.node, to, size.base_pages());
+            draft.spare.shift(span.node, to, size.base_pages());
             sent += size.base_pages();
         }
         sent
@@ -235,10 +238,10 @@ impl RelativeHeat {
     fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
         let slower = 1..=self.tiers.slowest();
-        let mut tiers = slower.map(|tier| self.send(victim, tier, Reason::MakeRoom, most, draft));
+        let mut tiers = slower.map(|tier| self.send(victim, tier, Place::Slower, most, draft));
         let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
         draft.demoted += gone;
-        victim.start += gone;
+        victim.take(gone);
         gone
     }
 
@@ -268,20 +271,19 @@ impl RelativeHeat {
         hot.sort_by(Pages::hottest_first);
         let mut left = self.pages;
         for mut span in hot {
+            if self.pays(&span) {
+                let sent = self.send(&span, 0, Place::Free, left, draft);
+                promoted.extend(span.take(sent));
+                left -= sent;
+            }
             while left >= span.size.base_pages() && span.base_pages() > 0 {
                 let most = left.min(span.base_pages());
-                let sent = match self.pays(&span) {
-                    true => self.send(&span, 0, Reason::Hot, most, draft),
-                    false => 0,
-                };
-                if sent > 0 {
-                    promoted.push(Pages { end: span.start + sent, ..span });
-                }
-                span.start += sent;
-                left -= sent;
-                if sent == 0 && !self.make_room_for(&span, most, draft) {
+                if !self.make_room_for(&span, most, draft) {
                     break;
                 }
+                let sent = self.send(&span, 0, Place::Victims, most, draft);
+                promoted.extend(span.take(sent));
+                left -= sent;
             }
         }
         promoted
@@ -339,10 +341,24 @@ impl Node {
     }
 }
 
+/// Where a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// To free memory of the fastest tier, of which `high` stays: programs may take some of that before pages
+    /// have to be demoted.
+    Free,
+    /// To the place of demoted pages.
+    Victims,
+    /// To slower memory.
+    Slower,
+}
+
 /// A plan under construction.
 struct Draft<'p> {
     plan: &'p mut Plan,
+    /// Free memory above `low`, and above `high`.
     room: Room,
+    spare: Room,
     /// Spans on the fastest tier, coolest last.
     victims: Vec<Pages>,
     /// Base pages to be demoted.
@@ -390,8 +406,9 @@ impl Migration for RelativeHeat {
         let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
             movable.into_iter().partition(|pages| self.tier(pages.node) == 0);
         victims.sort_by(Pages::hottest_first);
-        let room = Room::new(self.nodes.len(), &view.nodes, self.low);
-        let mut draft = Draft { plan, room, victims, demoted: 0 };
+        let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
+        let (room, spare) = (room(self.low), room(self.high));
+        let mut draft = Draft { plan, room, spare, victims, demoted: 0 };
         self.relieve(view, &mut draft);
         let promises = self.promote(hot, &mut draft);
         for Pages { task, start, end, rate, .. } in promises {

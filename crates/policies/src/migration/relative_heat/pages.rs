@@ -31,6 +31,13 @@ impl Pages {
         self.end - self.start
     }
 
+    /// Takes this many base pages from its front; `None` if that is none.
+    pub fn take(&mut self, base_pages: u64) -> Option<Pages> {
+        let front = Pages { end: self.start + base_pages, ..*self };
+        self.start += base_pages;
+        (base_pages > 0).then_some(front)
+    }
+
     /// By decreasing rate.
     pub fn hottest_first(a: &Pages, b: &Pages) -> Ordering {
         b.rate.mean.total_cmp(&a.rate.mean).then((a.task, a.start).cmp(&(b.task, b.start)))

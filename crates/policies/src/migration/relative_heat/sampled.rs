@@ -104,14 +104,14 @@ impl Sampled {
         (self.accesses > 0.0).then_some(self.epochs)
     }
 
-    /// Adds a sampled access; `idle` is the idle latency of its node. One that took less waited less: its
-    /// line was on its way.
+    /// Adds a sampled access; `idle` is the idle latency of its node. One that is known to have taken less
+    /// waited less: its line was on its way.
     pub fn add(&mut self, sample: &AccessSample, idle: Time) {
         let AccessSample { task, page, size, node, latency, period, .. } = *sample;
         if page.0 >= PAGES_MAX {
             return;
         }
-        let waited = (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0);
+        let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
         let accesses = f64::from(period) * waited;
         self.fresh.push(Fresh { task, page: page.0, accesses, size, node });
     }
@@ -331,7 +331,7 @@ mod tests {
             page,
             size,
             node,
-            latency: IDLE,
+            latency: Some(IDLE),
             period: 100,
             write: false,
         }

@@ -101,6 +101,8 @@ fn hottest_go_first_and_limits_are_kept() {
     assert_eq!((up, down), ((100..160).collect(), (900..960).collect()));
     let (up, down) = decide("relative-heat:low=3:high=3", &regions[..2], 100);
     assert_eq!((up.len(), down.len()), (70, 0), "3 % of the node's 1,000 pages stay free");
+    let (up, down) = decide("relative-heat:low=2:high=4", &regions[..2], 100);
+    assert_eq!((up.len(), down.len()), (60, 0), "room between low and high is not for promotions");
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn samples(pages: impl Iterator<Item = u64>, node: NodeId, each: u64) -> Vec<Eve
             page,
             size,
             node,
-            latency,
+            latency: Some(latency),
             period: 1000,
             write: false,
         })
@@ -229,7 +231,7 @@ fn equally_sampled_pages_stay_and_so_do_those_that_prefetching_hides() {
     slow = samples(0..1000, SLOW, 20);
     for event in &mut slow {
         let Event::AccessSample(sample) = event else { continue };
-        sample.latency = Time::from_ns(12.0);
+        sample.latency = Some(Time::from_ns(12.0));
     }
     assert!(is_still(&[fast, slow].concat()));
 }
