@@ -111,7 +111,7 @@ pub enum Filter {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            policy: "hot-cold".to_owned(),
+            policy: "relative-heat".to_owned(),
             machine: None,
             monitor: None,
             watch: Filter::Every,

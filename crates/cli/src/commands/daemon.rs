@@ -20,7 +20,7 @@ Watch processes and migrate their pages by a policy
 
 SIGHUP reloads the configuration, a TOML file. Keys and defaults:
 
-  policy = \"hot-cold\"
+  policy = \"relative-heat\"
       migration policy with parameters, see `memtide policy list`
   machine = the firmware's figures, if the policy uses any
       machine file, or name of a bundled machine

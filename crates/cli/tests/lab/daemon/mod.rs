@@ -36,7 +36,7 @@ fn hot_pages_are_promoted_and_cold_pages_demoted() {
     let test = lab::this_test();
     let name = "hot_pages_are_promoted_and_cold_pages_demoted";
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
+        "echo 0 > /proc/sys/kernel/numa_balancing\necho 'policy = \"hot-cold\"\njournal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
          {IN_GUEST}=1 memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
          memtide status -o json\nmemtide replay /journal || exit 1\n\

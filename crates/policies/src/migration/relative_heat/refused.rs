@@ -7,10 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::super::runs::Runs;
 use super::pages::Pages;
 
-/// Epochs for which a page is left alone.
+/// Epochs for which a page that may not move is left alone.
 const EPOCHS: u64 = 20;
 
-/// Pages whose moves were refused, with the epoch.
+/// Epochs for which a page that is not there or is in use is left alone.
+const EPOCHS_BUSY: u64 = 2;
+
+/// Pages whose moves were refused, each with the last epoch in which it is left alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Refused {
@@ -21,22 +24,20 @@ pub(super) struct Refused {
 impl Refused {
     /// Records the refusal of a move, if the page was the reason.
     pub fn record(&mut self, wanted: &Move, why: Refusal) {
-        let is_the_pages = matches!(
-            why,
-            Refusal::Gone | Refusal::Busy | Refusal::NotAllowed | Refusal::Cooling | Refusal::Pinned
-        );
-        if is_the_pages {
-            let start = wanted.head().0;
-            for page in start..start.saturating_add(wanted.size.base_pages()) {
-                self.pages.insert(wanted.task, Vpn(page), self.epoch);
-            }
+        let epochs = match why {
+            Refusal::NotAllowed | Refusal::Cooling | Refusal::Pinned => EPOCHS,
+            Refusal::Gone | Refusal::Busy => EPOCHS_BUSY,
+            _ => return,
+        };
+        let start = wanted.head().0;
+        for page in start..start.saturating_add(wanted.size.base_pages()) {
+            self.pages.insert(wanted.task, Vpn(page), self.epoch + epochs);
         }
     }
 
     pub fn end_epoch(&mut self) {
         self.epoch += 1;
-        let oldest = self.epoch.saturating_sub(EPOCHS);
-        self.pages.retain(|_, _, _, epoch| epoch >= oldest);
+        self.pages.retain(|_, _, _, last| last >= self.epoch);
     }
 
     /// Appends the parts of adjacent pages that were not refused.
@@ -82,11 +83,14 @@ mod tests {
         refused.record(&wanted(5), Refusal::NotAllowed);
         refused.record(&wanted(7), Refusal::RateLimited);
         refused.end_epoch();
-        refused.record(&wanted(600), Refusal::Gone);
-        assert_eq!(others(&refused, 0, 9, PageSize::Base), [(0, 5), (6, 9)]);
+        refused.record(&wanted(8), Refusal::Busy);
+        refused.record(&wanted(600), Refusal::Pinned);
+        assert_eq!(others(&refused, 0, 10, PageSize::Base), [(0, 5), (6, 8), (9, 10)]);
         assert_eq!(others(&refused, 5, 6, PageSize::Base), []);
         assert_eq!(others(&refused, 0, 2048, PageSize::Huge), [(1024, 2048)]);
-        (1..EPOCHS).for_each(|_| refused.end_epoch());
+        (1..=EPOCHS_BUSY).for_each(|_| refused.end_epoch());
+        assert_eq!(others(&refused, 6, 10, PageSize::Base), [(6, 10)]);
+        (EPOCHS_BUSY + 1..EPOCHS).for_each(|_| refused.end_epoch());
         assert_eq!(others(&refused, 5, 9, PageSize::Base), [(6, 9)]);
         refused.end_epoch();
         assert_eq!(others(&refused, 0, 9, PageSize::Base), [(0, 9)]);
