@@ -88,9 +88,9 @@ mod tests {
         assert_eq!(others(&refused, 0, 10, PageSize::Base), [(0, 5), (6, 8), (9, 10)]);
         assert_eq!(others(&refused, 5, 6, PageSize::Base), []);
         assert_eq!(others(&refused, 0, 2048, PageSize::Huge), [(1024, 2048)]);
-        (1..=EPOCHS_BUSY).for_each(|_| refused.end_epoch());
+        (0..=EPOCHS_BUSY).for_each(|_| refused.end_epoch());
         assert_eq!(others(&refused, 6, 10, PageSize::Base), [(6, 10)]);
-        (EPOCHS_BUSY + 1..EPOCHS).for_each(|_| refused.end_epoch());
+        (EPOCHS_BUSY + 2..EPOCHS).for_each(|_| refused.end_epoch());
         assert_eq!(others(&refused, 5, 9, PageSize::Base), [(6, 9)]);
         refused.end_epoch();
         assert_eq!(others(&refused, 0, 9, PageSize::Base), [(0, 9)]);
