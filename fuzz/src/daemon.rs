@@ -11,6 +11,7 @@ use std::thread;
 
 use memtide_daemon::control::{Reply, Request, Socket, ask};
 use memtide_daemon::journal::replay::replay;
+use memtide_daemon::journal::statuses::statuses;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,6 +30,9 @@ pub fn journal_records(data: &[u8]) {
 }
 
 fn replayed(journal: &[u8]) {
+    if let Ok(statuses) = statuses(journal) {
+        assert!(!statuses.is_empty());
+    }
     for other in [None, Some("hot-cold"), Some("bw-migration")] {
         let Ok(replayed) = replay(journal, other) else { continue };
         let differing: u64 = replayed.parts.iter().map(|part| part.differing).sum();

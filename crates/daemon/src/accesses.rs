@@ -57,7 +57,7 @@ mod tests {
 
     fn samples(task: u32, node: u8, number: usize) -> Vec<Event> {
         let (task, thread, node, period) = (TaskId(task), ThreadId(task), NodeId(node), 100);
-        let (time, latency, size) = (Time::ZERO, Time::ZERO, PageSize::Base);
+        let (time, latency, size) = (Time::ZERO, None, PageSize::Base);
         let of = Event::AccessSample(AccessSample {
             time,
             task,

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Completion, Event, NodeView, Plan, Region, View};
-use memtide_core::{NodeId, TaskId, Time, Vpn};
+use memtide_core::policy::{Completion, Event, NodeView, Outcome, Plan, Region, View};
+use memtide_core::{Machine, NodeId, TaskId, Time, Vpn};
 
 use crate::accesses::Accesses;
 use crate::journal::MoveOutcome;
+use crate::recent::Recent;
+use crate::status::{NodeStatus, RecentMoves};
 
 /// Maximum runs of pages with a decision.
 const RUNS_MAX: usize = 8192;
@@ -22,6 +24,7 @@ pub struct History {
     moved: BTreeMap<TaskId, u64>,
     /// Where sampled accesses went.
     pub accesses: Accesses,
+    recent: Recent,
 }
 
 impl History {
@@ -35,15 +38,45 @@ impl History {
         self.view.task(task).map(|task| task.footprint.clone()).filter(|pages| !pages.is_empty())
     }
 
-    /// A node in the last view; `None` before the first epoch.
-    pub fn node(&self, node: NodeId) -> Option<&NodeView> {
-        self.view.node(node)
+    /// A node in the last epoch.
+    pub fn node_status(&self, machine: &Machine, node: NodeId) -> NodeStatus {
+        let mib = |pages: u64| pages >> 8;
+        let shares = self.accesses.of_all(machine.nodes.len());
+        NodeStatus {
+            name: machine.nodes[node.index()].name.clone(),
+            tier: machine.tier_of(node).index(),
+            memory: self.view.node(node).map(|used| (mib(used.pages), mib(used.free_pages))),
+            traffic_mbps: self.traffic_mbps(node),
+            accesses_percent: shares.map(|shares| shares[node.index()]),
+        }
+    }
+
+    /// The last moves, newest first, with their tasks.
+    pub fn recent(&self, machine: &Machine, now: Time) -> impl Iterator<Item = (TaskId, RecentMoves)> {
+        let name = |node: NodeId| machine.nodes[node.index()].name.clone();
+        self.recent.newest_first().map(move |moves| {
+            let recent = RecentMoves {
+                pid: moves.task.0,
+                name: moves.name.clone(),
+                from: name(moves.from),
+                to: name(moves.to),
+                reason: moves.reason.to_string(),
+                refused: match moves.outcome {
+                    Outcome::Made(_) => None,
+                    Outcome::Refused(why) => Some(why.to_string()),
+                    Outcome::Cancelled(why) => Some(why.to_string()),
+                },
+                pages: moves.pages,
+                seconds_ago: now.since(moves.time).as_seconds(),
+            };
+            (moves.task, recent)
+        })
     }
 
     /// Bytes read from a node and written to it between the last two epochs, in MB/s; `None` if not counted.
-    pub fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
+    fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
         let (since, before) = (self.before.0, self.before.1.get(node.index())?.traffic?);
-        let now = self.node(node)?.traffic?;
+        let now = self.view.node(node)?.traffic?;
         let seconds = self.view.time.since(since).as_seconds();
         let mbps = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e6 / seconds;
         let both = (mbps(now.read_bytes, before.read_bytes), mbps(now.written_bytes, before.written_bytes));
@@ -69,6 +102,10 @@ impl History {
                 *self.moved.entry(wanted.task).or_default() += wanted.size.base_pages();
             }
         }
+        for wanted in completion.planned.action.moves() {
+            let name = self.view.task(wanted.task).map_or("", |task| task.name.as_str());
+            self.recent.add(completion, wanted, name);
+        }
         let Some(outcome) = MoveOutcome::of(completion) else { return };
         if self.decisions.back_mut().is_some_and(|last| last.add(&outcome)) {
             return;
@@ -83,6 +120,7 @@ impl History {
 impl Watcher for History {
     fn planned(&mut self, events: &[Event], view: &View, _: &Plan) {
         self.accesses.end_epoch(events);
+        self.recent.end_epoch();
         let before = std::mem::replace(&mut self.view, view.clone());
         self.before = (before.time, before.nodes);
     }
@@ -95,7 +133,7 @@ impl Watcher for History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtide_core::policy::{Action, Frame, Move, Outcome, Planned, Reason, Refusal};
+    use memtide_core::policy::{Action, Frame, Move, Planned, Reason, Refusal};
     use memtide_core::{ActionId, NodeId, PageSize};
 
     fn completion(id: u64, page: u64, outcome: Outcome) -> Completion {

@@ -13,6 +13,7 @@ mod history;
 mod host;
 pub mod journal;
 mod policy;
+mod recent;
 mod reload;
 mod replies;
 mod run;

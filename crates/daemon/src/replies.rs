@@ -1,7 +1,9 @@
 //! Replies to clients.
 
+use std::collections::BTreeSet;
+
 use memtide_core::policy::{Outcome, Refusal};
-use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
+use memtide_core::{NodeId, PAGE_BYTES, TaskId, Time, Vpn};
 use memtide_linux::live::task;
 use memtide_linux::processes::{Process, User};
 use memtide_linux::topology::System;
@@ -75,21 +77,12 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn node(&self, node: NodeId, system: Option<&System>) -> NodeStatus {
-        let history = &self.watcher.history;
-        let mib = |pages: u64| pages >> 8;
         // Nothing is observed before the first epoch.
         let id = self.numbers.nodes[node.index()];
         let now = system.and_then(|system| system.nodes.iter().find(|node| node.id == id)?.memory);
         let now = now.map(|memory| (memory.total_kib >> 10, memory.free_kib >> 10));
-        NodeStatus {
-            name: self.name(node),
-            memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))).or(now),
-            traffic_mbps: history.traffic_mbps(node),
-            accesses_percent: history
-                .accesses
-                .of_all(self.machine.nodes.len())
-                .map(|shares| shares[node.index()]),
-        }
+        let status = self.watcher.history.node_status(&self.machine, node);
+        NodeStatus { memory: status.memory.or(now), ..status }
     }
 
     /// Whether a user may see a watched process. It may have started a set-uid program since the last epoch.
@@ -101,8 +94,10 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn status(&self, user: User) -> Status {
-        let seen = self.host.watched().iter().filter(|process| self.may_see(user, process));
-        let processes = seen.map(|process| {
+        let seen: Vec<&Process> =
+            self.host.watched().iter().filter(|process| self.may_see(user, process)).collect();
+        let tasks: BTreeSet<TaskId> = seen.iter().map(|process| task(process.pid)).collect();
+        let processes = seen.into_iter().map(|process| {
             let (task, history) = (task(process.pid), &self.watcher.history);
             WatchedProcess {
                 pid: process.pid.as_raw_nonzero().get(),
@@ -126,6 +121,8 @@ impl<H: DaemonHost> Daemon<H> {
         let open =
             journal.filter(|file| self.watcher.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
         let now = self.host.now();
+        let recent = self.watcher.history.recent(&self.machine, now);
+        let recent = recent.filter(|(of, _)| own || tasks.contains(of)).map(|(_, moves)| moves);
         let trouble = |(time, what): (Time, &str)| Trouble {
             seconds_ago: now.since(time).as_seconds(),
             what: what.to_owned(),
@@ -146,6 +143,7 @@ impl<H: DaemonHost> Daemon<H> {
             nodes: self.machine.node_ids().map(|node| self.node(node, system.as_ref())).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
             refused: refused.map(|(why, &moves)| (why.to_string(), moves)).chain(cancelled).collect(),
+            recent: recent.collect(),
             troubles: self.troubles.iter().filter(|_| own).map(trouble).collect(),
             processes: processes.collect(),
         }

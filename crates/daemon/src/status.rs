@@ -39,6 +39,9 @@ pub struct Status {
     pub moved: Vec<(String, String, u64)>,
     /// Moves that were not made, by reason.
     pub refused: BTreeMap<String, u64>,
+    /// The last moves, newest first, of the processes that the client may see.
+    #[serde(default)]
+    pub recent: Vec<RecentMoves>,
     /// Recent errors, oldest first; for root and the daemon's own user.
     pub troubles: Vec<Trouble>,
     /// The watched processes that the client may see.
@@ -50,6 +53,9 @@ pub struct Status {
 pub struct NodeStatus {
     /// Name.
     pub name: String,
+    /// Tier, 0 the fastest.
+    #[serde(default)]
+    pub tier: usize,
     /// Total and free memory, in MiB.
     pub memory: Option<(u64, u64)>,
     /// Reads and writes in the last epoch, in MB/s, if counted.
@@ -57,6 +63,27 @@ pub struct NodeStatus {
     /// Share of the sampled accesses of the last epochs, in percent, if any were sampled.
     #[serde(default)]
     pub accesses_percent: Option<f64>,
+}
+
+/// Moves of an epoch with the same process, nodes, reason and outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecentMoves {
+    /// Process id.
+    pub pid: u32,
+    /// Its program's name.
+    pub name: String,
+    /// Source node.
+    pub from: String,
+    /// Target node.
+    pub to: String,
+    /// The reason.
+    pub reason: String,
+    /// Why they were not made, if they were not.
+    pub refused: Option<String>,
+    /// Base pages.
+    pub pages: u64,
+    /// Time since the last of them, in seconds.
+    pub seconds_ago: f64,
 }
 
 /// An error.

@@ -129,7 +129,7 @@ fn refused_socket(file: &Path, error: &io::Error) -> Failure {
 
 /// `memtide status`.
 pub fn status(at: &SocketOptions) -> Result<(), Failure> {
-    tables::daemon::status(&request_data::<Status>(at, &Request::Status)?).print(at.common.output)
+    tables::daemon::status(&at.ask::<Status>(&Request::Status)?).print(at.common.output)
 }
 
 /// `memtide pause`.
@@ -143,7 +143,7 @@ pub fn resume(at: &SocketOptions) -> Result<(), Failure> {
 }
 
 fn paused(at: &SocketOptions, request: &Request) -> Result<(), Failure> {
-    let state = request_data::<String>(at, request)?;
+    let state = at.ask::<String>(request)?;
     let mut table = Table::new("daemon", &[("state", "daemon")]);
     table.rows.push(vec![Cell::text(state)]);
     Document::of(table).print(at.common.output)
@@ -152,13 +152,18 @@ fn paused(at: &SocketOptions, request: &Request) -> Result<(), Failure> {
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
     let request = Request::Why { pid: arguments.pid, address: arguments.address };
-    tables::daemon::why(&request_data::<status::Why>(&arguments.at, &request)?)
-        .print(arguments.at.common.output)
+    tables::daemon::why(&arguments.at.ask::<status::Why>(&request)?).print(arguments.at.common.output)
 }
 
-/// Sends a request to the daemon and returns its reply's data.
-fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> Result<T, Failure> {
-    let file = at.socket.clone().unwrap_or_else(control::found_file);
+impl SocketOptions {
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Failure> {
+        request_data(self.socket.as_deref(), request)
+    }
+}
+
+/// Sends a request to the daemon at a socket, or at the default one, and returns its reply's data.
+pub fn request_data<T: DeserializeOwned>(socket: Option<&Path>, request: &Request) -> Result<T, Failure> {
+    let file = socket.map_or_else(control::found_file, Path::to_owned);
     match control::ask(&file, request, interrupt::flag(), |_| ()) {
         Ok(Reply::Done(value)) => serde_json::from_value(value).map_err(|error| {
             Failure::Run(format!("{}: {error}; is the daemon of another version?", file.display()))

@@ -19,6 +19,7 @@ mod repro;
 mod run;
 mod simulate;
 mod sweep;
+mod top;
 mod topo;
 mod trace;
 mod validate;
@@ -59,6 +60,9 @@ pub enum Command {
     Daemon(daemon::Arguments),
     /// Show what the daemon watches and what it migrated
     Status(daemon::SocketOptions),
+    /// Show nodes, processes and moves as they change
+    #[command(long_about = top::ABOUT)]
+    Top(top::Arguments),
     /// Explain where a page is and why
     Why(daemon::Why),
     /// Pause migration
@@ -108,6 +112,7 @@ pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Fa
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::of_program_runner),
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Status(at) => daemon::status(&at),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Why(arguments) => daemon::why(&arguments),
         Command::Pause(at) => daemon::pause(&at),
         Command::Resume(at) => daemon::resume(&at),

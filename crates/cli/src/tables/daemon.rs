@@ -1,5 +1,7 @@
 //! Tables of `memtide status` and `memtide why`.
 
+use std::collections::BTreeMap;
+
 use memtide_core::policy::Answer;
 use memtide_daemon::status::{NodeStatus, Status, Trouble, WatchedProcess, Why};
 
@@ -34,7 +36,41 @@ pub fn status(status: &Status) -> Document {
         troubles(status),
         processes(status),
     ];
-    Document { about, tables, ..Document::default() }
+    let notes = why_nothing_moves(status).into_iter().collect();
+    Document { about, tables, notes, ..Document::default() }
+}
+
+/// Moves older than this, in seconds, do not count as recent.
+const RECENT_S: f64 = 10.0;
+
+/// Share of accesses on the fastest tier from which on there is little to gain, in percent.
+const SERVED: f64 = 90.0;
+
+/// Why no page was moved in the last seconds; `None` if some were.
+pub fn why_nothing_moves(status: &Status) -> Option<String> {
+    let recent = || status.recent.iter().filter(|moves| moves.seconds_ago < RECENT_S);
+    if recent().any(|moves| moves.refused.is_none()) {
+        return None;
+    }
+    let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
+    for moves in recent() {
+        *refused.entry(moves.refused.as_deref().unwrap_or_default()).or_default() += moves.pages;
+    }
+    let tier_0 = status.nodes.iter().filter(|node| node.tier == 0);
+    let served: Option<f64> = tier_0.map(|node| node.accesses_percent).sum();
+    let why = match (served, refused.into_iter().max_by_key(|(_, pages)| *pages)) {
+        _ if status.paused => "the daemon is paused (`memtide resume`)".to_owned(),
+        _ if status.processes.is_empty() => {
+            "no process is watched (`watch` and `least_mib` in the configuration, 3 s old)".to_owned()
+        }
+        _ if status.nodes.len() < 2 => "the system has one memory node".to_owned(),
+        (_, Some((why, pages))) => format!("planned moves are not made, most for '{why}' ({pages} pages)"),
+        (Some(served), None) if served >= SERVED => {
+            format!("the policy plans nothing; the fastest tier serves {served:.0} % of the sampled accesses")
+        }
+        _ => "the policy plans nothing: no move is certain to pay".to_owned(),
+    };
+    Some(format!("Nothing moved in the last {RECENT_S:.0} s: {why}."))
 }
 
 fn sensors(status: &Status) -> Table {
@@ -57,7 +93,7 @@ fn nodes(status: &Status) -> Table {
         ("accesses_percent", "accesses, %"),
     ];
     let mut table = Table::new("nodes", &columns);
-    let row = |NodeStatus { name, memory, traffic_mbps, accesses_percent }: &NodeStatus| {
+    let row = |NodeStatus { name, memory, traffic_mbps, accesses_percent, .. }: &NodeStatus| {
         let mib = |mib: Option<u64>| mib.map_or(Cell::Absent, Cell::Whole);
         let mbps = |mbps: Option<f64>| mbps.map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0));
         vec![

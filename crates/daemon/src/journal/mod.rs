@@ -9,6 +9,7 @@ mod reader;
 mod record;
 pub mod replay;
 mod runs;
+pub mod statuses;
 #[cfg(test)]
 mod tests;
 mod writer;

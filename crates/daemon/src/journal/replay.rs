@@ -15,6 +15,14 @@ use crate::policy::migration;
 const PAGES_PER_BYTE_MAX: u64 = 256;
 const PAGES_FREE: u64 = 1 << 24;
 
+/// Checks the number of pages in all runs until a byte of a journal.
+pub(super) fn check_pages(pages: u64, bytes: usize) -> Result<(), String> {
+    if pages > bytes as u64 * PAGES_PER_BYTE_MAX + PAGES_FREE {
+        return Err(format!("more than {PAGES_PER_BYTE_MAX} pages moved for each byte of the journal"));
+    }
+    Ok(())
+}
+
 /// Replay result of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -87,10 +95,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
                 let wrong = |why: String| ReplayError::Journal(reader.wrong(&why));
                 let (difference, pages) = part.epoch(&epoch).map_err(wrong)?;
                 all_pages += pages;
-                if all_pages > reader.at() as u64 * PAGES_PER_BYTE_MAX + PAGES_FREE {
-                    let most = PAGES_PER_BYTE_MAX;
-                    return Err(wrong(format!("more than {most} pages moved for each byte of the journal")));
-                }
+                check_pages(all_pages, reader.at()).map_err(wrong)?;
                 replayed.difference = replayed.difference.take().or(difference);
             }
             (Record::Epoch(_), None) => {

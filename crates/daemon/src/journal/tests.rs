@@ -22,9 +22,11 @@ use super::reader::{RATIO_MAX, RECORD_MAX};
 use super::record::{Epoch, EventEntry, MOVES_MAX, Record};
 use super::replay::{ReplayError, Replayed, replay};
 use super::runs::PlanEntry;
+use super::statuses::statuses;
 use super::writer::{Journal, check_owner};
 use super::{Head, reader::Reader};
 use crate::policy::migration;
+use crate::status::Status;
 
 const POLICY: &str = "hot-cold:cold_epochs=1:pages=2000";
 
@@ -167,6 +169,30 @@ fn same_policy_decides_the_same_and_another_differs() {
         let refused = replay(&journal, Some(policy)).expect_err("it cannot be asked");
         assert!(matches!(&refused, ReplayError::Policy(why) if why.contains(says)), "{refused}");
     }
+}
+
+#[test]
+fn statuses_of_a_journal_count_its_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    recorded(&path, 1 << 30, 50);
+    let statuses = statuses(&fs::read(path).expect("a journal")).expect("a journal");
+    assert_eq!(statuses.iter().map(|status| status.epochs).collect::<Vec<_>>(), (1..=50).collect::<Vec<_>>());
+    assert!(statuses.is_sorted_by(|a, b| a.uptime_s < b.uptime_s));
+    let moved = |status: &Status| status.moved.iter().map(|(.., pages)| pages).sum::<u64>();
+    let last = &statuses[49];
+    assert!(statuses.is_sorted_by_key(moved) && moved(last) > 1000, "{last:?}");
+    let newest = &last.recent[0];
+    assert!(newest.seconds_ago < 10.0 && newest.pages > 0, "{newest:?}");
+    assert_eq!(last.nodes.iter().map(|node| node.tier).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn long_journal_has_fewer_statuses_over_all_of_it() {
+    let epoch = Epoch::new(&[], &empty_nodes(1000), &Plan::default());
+    let statuses = statuses(&repeated(POLICY, &machine(), epoch, 5000)).expect("a journal");
+    let epochs: Vec<u64> = statuses.iter().map(|status| status.epochs).collect();
+    assert_eq!((epochs[0], epochs.len(), epochs.last()), (2, 2500, Some(&5000)));
 }
 
 #[test]
@@ -338,7 +364,13 @@ fn errors_include_their_position() {
         let mut lines = lines.clone();
         assert!(lines[at].contains(from), "{from}");
         lines[at] = lines[at].replacen(from, to, 1);
-        replay(&packed(&lines), None).expect_err(to).to_string()
+        let packed = packed(&lines);
+        let why = replay(&packed, None).expect_err(to).to_string();
+        // A status needs neither policy nor state.
+        if !["\"policy\"", "\"state\""].iter().any(|key| from.starts_with(key)) {
+            assert_eq!(statuses(&packed).expect_err(to), why);
+        }
+        why
     };
     for (at, from, to, described) in [
         (0, "\"format\":2", "\"format\":3", "record 1, which ends at byte"),

@@ -36,14 +36,21 @@ fn hot_pages_are_promoted_and_cold_pages_demoted() {
     let test = lab::this_test();
     let name = "hot_pages_are_promoted_and_cold_pages_demoted";
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\necho 'policy = \"hot-cold\"\njournal = \"/journal\"' > /memtide.toml\n\
+        "echo 0 > /proc/sys/kernel/numa_balancing\n\
+         echo 'policy = \"hot-cold\"\njournal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
          {IN_GUEST}=1 memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
          memtide status -o json\nmemtide replay /journal || exit 1\n\
+         memtide top || exit 1\nmemtide top --journal /journal --once --width 80 || exit 1\n\
          kill $daemon; wait $daemon; echo daemon exit status $?\n"
     );
     let (out, stderr) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &[&test], &script);
     assert!(out.contains("daemon exit status 0"), "{out}\n{stderr}");
+    let tops: Vec<&str> = out.split("memtide top  hot-cold, damon, epoch").skip(1).collect();
+    assert!(
+        tops.len() == 2 && tops.iter().all(|top| top.contains(" make-room") && top.contains(" hot")),
+        "{out}"
+    );
     let shares = |line: &str| -> Option<[f64; 4]> {
         let words: Vec<f64> =
             line.strip_prefix("at ")?.split(' ').filter_map(|word| word.parse().ok()).collect();

@@ -15,8 +15,8 @@ const IBS_OP: &str = "ibs_op";
 /// The cores of Intel's processors; performance cores of hybrid ones.
 const INTEL: [&str; 2] = ["cpu", "cpu_core"];
 
-/// Retired loads that missed the third cache, with their addresses: MEM_LOAD_RETIRED.L3_MISS, event 0xd1, mask
-/// 0x20, of Intel's cores since Haswell (Intel's perfmon events).
+/// Retired loads that missed the third cache, with their addresses: MEM_LOAD_RETIRED.L3_MISS, event 0xd1,
+/// mask 0x20, of Intel's cores since Haswell (Intel's perfmon events).
 const L3_MISS: u64 = 0x20d1;
 
 /// Memory behind a CXL link (linux/perf_event.h: PERF_MEM_LVLNUM_CXL, Linux 6.2).
