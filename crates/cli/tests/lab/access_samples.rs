@@ -1,9 +1,9 @@
 //! The rings of perf_event_open on a real kernel: page faults in place of a processor's misses.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::{env, fs};
 
 use memtide_core::{NodeId, Time};
 use memtide_linux::processes::{self, Process};
@@ -124,9 +124,7 @@ fn samples() {
         for one in &sampled {
             assert_eq!((one.pid, one.node, one.latency), (process.pid, NodeId(NODE), None), "{one:?}");
             assert!(one.thread.0 >= process.pid.as_raw_nonzero().get().cast_unsigned(), "{one:?}");
-            assert!(one.time <= now, "{one:?}");
         }
-        assert!(sampled.is_sorted_by_key(|one| one.time));
         sampled
     };
     let all = next(&mut perf, PAGES[0]);
@@ -138,6 +136,4 @@ fn samples() {
     let expected = PAGES[1] as usize / PERIOD as usize;
     assert!(some.len().abs_diff(expected) <= 2, "{} of {} faults", some.len(), PAGES[1]);
     assert!(some.iter().all(|one| one.period == PERIOD));
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").expect("the kernel's setting");
-    println!("perf_event_paranoid {}", paranoid.trim());
 }

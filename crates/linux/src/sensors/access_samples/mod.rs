@@ -28,7 +28,7 @@ const SAMPLE: Time = Time(250_000);
 
 /// Where samples come from.
 trait Source: fmt::Debug {
-    /// Whose samples they are, one of how many.
+    /// What is sampled, and how often.
     fn describe(&self) -> String;
 
     /// Samples one of this many misses from here on, or as near to that as can be had; returns the period.

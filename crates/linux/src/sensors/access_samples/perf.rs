@@ -37,6 +37,9 @@ const RING_BYTES_MAX: usize = 512 << 10;
 /// Minimum size of a record, which limits the number in a ring.
 const RECORD_BYTES: usize = 16;
 
+/// Intel's base frequency.
+const BASE_KHZ: &str = "devices/system/cpu/cpu0/cpufreq/base_frequency";
+
 const ONLINE: &str = "devices/system/cpu/online";
 
 /// Time between two readings of the nodes of page frames, if there are frames on none.
@@ -53,7 +56,7 @@ pub struct Perf {
     event: SampledEvent,
     period: u32,
     rings: Vec<Sampler>,
-    /// The CPUs that have a ring.
+    /// The CPUs that have a ring, one each.
     cpus: Vec<u16>,
     taken: u64,
     nodes: FrameNodes,
@@ -110,7 +113,8 @@ impl Perf {
                 match record.parse_record() {
                     Ok(Record::Sample(sample)) => {
                         self.taken += 1;
-                        has_unknown |= self.node(&sample).is_none();
+                        has_unknown |=
+                            frame(&sample).is_some_and(|frame| self.nodes.node_of(frame).is_none());
                         self.clock.see(sample.time(), now);
                         sampled.extend(self.sampled(&sample, processes, number));
                     }
@@ -121,7 +125,9 @@ impl Perf {
         }
         self.rings = rings;
         if has_unknown && now.since(self.nodes_read) >= FRAMES_REREAD {
-            self.nodes = FrameNodes::read().unwrap_or_default();
+            if let Ok(nodes) = FrameNodes::read() {
+                self.nodes = nodes;
+            }
             self.nodes_read = now;
         }
         sampled.sort_by_key(|sample| sample.time);
@@ -143,11 +149,17 @@ impl Perf {
 
     /// Opens rings if the set of online CPUs has changed.
     fn follow_cpus(&mut self) -> io::Result<()> {
-        let cpus = Sysfs(Path::new("/sys")).list(ONLINE).map_err(io::Error::other)?.unwrap_or_default();
+        let list = |file| Sysfs(Path::new("/sys")).list(file).map_err(io::Error::other);
+        let mut cpus = list(ONLINE)?.unwrap_or_default();
+        if let Some(having) = self.event.cpus().map(list).transpose()?.flatten() {
+            cpus.retain(|cpu| having.contains(cpu));
+        }
         if cpus == self.cpus {
             return Ok(());
         }
+        // If one cannot be opened, all are tried again.
         self.rings.clear();
+        self.cpus.clear();
         let bytes = (RINGS_BYTES / cpus.len().max(1)).clamp(RING_BYTES_MIN, RING_BYTES_MAX);
         self.rings = cpus.iter().map(|&cpu| self.ring(cpu, bytes)).collect::<io::Result<_>>()?;
         self.cpus = cpus;
@@ -164,7 +176,7 @@ impl Perf {
         opened.map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "; it needs CAP_PERFMON, or /proc/sys/kernel/perf_event_paranoid of at most -1"
+                    "; it needs CAP_PERFMON, or /proc/sys/kernel/perf_event_paranoid of at most 0"
                 }
                 _ => "",
             };
@@ -172,15 +184,10 @@ impl Perf {
         })
     }
 
-    /// The node of the page frame, if the sample has one.
-    fn node(&self, sample: &Sample<'_>) -> Option<NodeId> {
-        let address = sample.phys_addr().filter(|&address| address != 0)?;
-        self.nodes.node_of(address / PAGE_BYTES)
-    }
-
     /// An access of a watched process; `None` if it did not wait for memory, or is not known well enough.
     fn sampled(&self, sample: &Sample<'_>, processes: &[Process], number: &Number<'_>) -> Option<Sampled> {
-        let pid = Pid::from_raw(sample.pid()?.cast_signed())?;
+        // That of a process that has ended is -1.
+        let pid = Pid::from_raw(sample.pid()?.cast_signed().max(0))?;
         let raw = |pid: Pid| pid.as_raw_nonzero();
         processes.binary_search_by_key(&raw(pid), |process| raw(process.pid)).ok()?;
         let address = sample.addr().filter(|&address| address != 0 && address < KERNEL)?;
@@ -188,7 +195,7 @@ impl Perf {
         if !self.event.missed(source) {
             return None;
         }
-        let node = number(self.node(sample)?)?;
+        let node = number(self.nodes.node_of(frame(sample)?)?)?;
         let cycles = sample.weight().filter(|&cycles| cycles > 0);
         Some(Sampled {
             pid,
@@ -221,9 +228,16 @@ impl Source for Perf {
     }
 }
 
-/// Time of a cycle of the first CPU as of now; `None` if the kernel does not say.
+/// The page frame of a sample, if it has one.
+fn frame(sample: &Sample<'_>) -> Option<u64> {
+    sample.phys_addr().filter(|&address| address != 0).map(|address| address / PAGE_BYTES)
+}
+
+/// Time of a cycle of the first CPU at its base frequency, or as it runs now if the kernel does not say that.
 fn cycle() -> Option<Time> {
-    let mhz: f64 = CpuInfo::current().ok()?.get_field(0, "cpu MHz")?.parse().ok()?;
+    let base_khz = Sysfs(Path::new("/sys")).value::<f64>(BASE_KHZ).ok().flatten();
+    let now_mhz = || CpuInfo::current().ok()?.get_field(0, "cpu MHz")?.parse().ok();
+    let mhz: f64 = base_khz.map(|khz| khz / 1000.0).or_else(now_mhz)?;
     (mhz > 0.0).then(|| Time::from_ns(1000.0 / mhz))
 }
 

@@ -13,7 +13,11 @@ const DEVICES: &str = "/sys/bus/event_source/devices";
 const IBS_OP: &str = "ibs_op";
 
 /// The cores of Intel's processors; performance cores of hybrid ones.
-const INTEL: [&str; 2] = ["cpu", "cpu_core"];
+const INTEL: [&str; 2] = ["cpu", CORES];
+const CORES: &str = "cpu_core";
+
+/// The CPUs of the latter, in sysfs.
+const CORES_CPUS: &str = "bus/event_source/devices/cpu_core/cpus";
 
 /// Retired loads that missed the third cache, with their addresses: MEM_LOAD_RETIRED.L3_MISS, event 0xd1,
 /// mask 0x20, of Intel's cores since Haswell (Intel's perfmon events).
@@ -25,14 +29,16 @@ const CXL: MemLevelNum = MemLevelNum::new(0x9);
 /// An event whose samples say addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledEvent {
-    source: Source,
+    unit: Unit,
     /// The unit's number, and its configuration.
-    unit: u32,
+    number: u32,
     config: u64,
+    /// Whose CPUs have it; `None`: all.
+    cpus: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum Unit {
     Pebs,
     Ibs,
     PageFaults,
@@ -51,15 +57,17 @@ impl SampledEvent {
     fn misses_of(devices: &Path) -> Result<SampledEvent, String> {
         let unit =
             |name: &str| number(&devices.join(name).join("type")).and_then(|unit| unit.try_into().ok());
-        if let Some(unit) = unit(IBS_OP) {
+        if let Some(number) = unit(IBS_OP) {
             let bit = |option| bit(&devices.join(IBS_OP).join("format").join(option));
             let counts_operations = bit("cnt_ctl").ok_or("IBS of this processor cannot count operations")?;
             let config = counts_operations | bit("l3missonly").unwrap_or(0);
-            return Ok(SampledEvent { source: Source::Ibs, unit, config });
+            return Ok(SampledEvent { unit: Unit::Ibs, number, config, cpus: None });
         }
         let has_addresses = |name: &str| devices.join(name).join("events/mem-loads").exists();
-        if let Some(unit) = INTEL.into_iter().find(|name| has_addresses(name)).and_then(unit) {
-            return Ok(SampledEvent { source: Source::Pebs, unit, config: L3_MISS });
+        let intel = INTEL.into_iter().find(|name| has_addresses(name));
+        if let Some((name, number)) = intel.and_then(|name| Some((name, unit(name)?))) {
+            let cpus = (name == CORES).then_some(CORES_CPUS);
+            return Ok(SampledEvent { unit: Unit::Pebs, number, config: L3_MISS, cpus });
         }
         Err("this processor, or the kernel, samples no addresses: neither AMD's IBS nor Intel's PEBS with \
              mem-loads is in /sys/bus/event_source/devices (virtual machines mostly have none)"
@@ -69,15 +77,25 @@ impl SampledEvent {
     /// Page faults without I/O, once they are served: on any Linux.
     #[must_use]
     pub fn page_faults() -> SampledEvent {
-        SampledEvent { source: Source::PageFaults, unit: 1, config: Software::PAGE_FAULTS_MIN.into() }
+        SampledEvent {
+            unit: Unit::PageFaults,
+            number: 1,
+            config: Software::PAGE_FAULTS_MIN.into(),
+            cpus: None,
+        }
+    }
+
+    /// The file of sysfs that lists the CPUs that sample it, if not all do.
+    pub(super) fn cpus(&self) -> Option<&'static str> {
+        self.cpus
     }
 
     /// Its name in texts.
     pub(super) fn name(&self) -> &'static str {
-        match self.source {
-            Source::Pebs => "Intel's PEBS: one of {} loads that miss",
-            Source::Ibs => "AMD's IBS: one of {} operations",
-            Source::PageFaults => "one of {} page faults",
+        match self.unit {
+            Unit::Pebs => "Intel's PEBS: one of {} loads that miss",
+            Unit::Ibs => "AMD's IBS: one of {} operations",
+            Unit::PageFaults => "one of {} page faults",
         }
     }
 
@@ -85,12 +103,12 @@ impl SampledEvent {
     pub(super) fn builder(&self, period: u32) -> Builder<'static> {
         let mut builder = Builder::new(Software::DUMMY);
         let attributes = builder.attrs_mut();
-        (attributes.type_, attributes.config) = (self.unit, self.config);
-        match self.source {
-            Source::Pebs => _ = builder.precise_ip(SampleSkid::RequestZero),
+        (attributes.type_, attributes.config) = (self.number, self.config);
+        match self.unit {
+            Unit::Pebs => _ = builder.precise_ip(SampleSkid::RequestZero),
             // IBS cannot leave out the kernel.
-            Source::Ibs => _ = builder.include_kernel().include_hv(),
-            Source::PageFaults => {}
+            Unit::Ibs => _ = builder.include_kernel().include_hv(),
+            Unit::PageFaults => {}
         }
         builder.sample_period(self.valid_period(period).into());
         builder
@@ -98,27 +116,27 @@ impl SampledEvent {
 
     /// The period to start with, for one of so many misses.
     pub(super) fn first_period(&self, misses: u32) -> u32 {
-        let per_miss = if self.source == Source::Ibs { OPERATIONS_PER_MISS } else { 1 };
+        let per_miss = if self.unit == Unit::Ibs { OPERATIONS_PER_MISS } else { 1 };
         self.valid_period(misses.saturating_mul(per_miss))
     }
 
     /// The period that is nearest to one, of those that can be had.
     pub(super) fn valid_period(&self, period: u32) -> u32 {
-        match self.source {
-            Source::Ibs => period.clamp(IBS_PERIOD_MIN, 1 << 26) & !15,
-            Source::Pebs | Source::PageFaults => period.max(1),
+        match self.unit {
+            Unit::Ibs => period.clamp(IBS_PERIOD_MIN, 1 << 26) & !15,
+            Unit::Pebs | Unit::PageFaults => period.max(1),
         }
     }
 
     /// Whether a sampled access waited for memory.
     pub(super) fn missed(&self, from: DataSource) -> bool {
         let rams = MemLevel::LOC_RAM | MemLevel::REM_RAM1 | MemLevel::REM_RAM2;
-        match self.source {
-            Source::Ibs => {
+        match self.unit {
+            Unit::Ibs => {
                 from.mem_lvl().intersects(rams)
                     || [MemLevelNum::RAM, MemLevelNum::PMEM, CXL].contains(&from.mem_lvl_num())
             }
-            Source::Pebs | Source::PageFaults => true,
+            Unit::Pebs | Unit::PageFaults => true,
         }
     }
 }
@@ -154,21 +172,21 @@ mod tests {
         folder
     }
 
-    fn misses_of(files: &[(&str, &str)]) -> Result<(Source, u32, u64), String> {
+    fn misses_of(files: &[(&str, &str)]) -> Result<(Unit, u32, u64), String> {
         let folder = devices(files);
-        SampledEvent::misses_of(folder.path()).map(|event| (event.source, event.unit, event.config))
+        SampledEvent::misses_of(folder.path()).map(|event| (event.unit, event.number, event.config))
     }
 
     #[test]
     fn event_is_the_one_that_sysfs_offers() {
         let zen3 = [("ibs_op/type", "11\n"), ("ibs_op/format/cnt_ctl", "config:19\n")];
-        assert_eq!(misses_of(&zen3), Ok((Source::Ibs, 11, 1 << 19)));
+        assert_eq!(misses_of(&zen3), Ok((Unit::Ibs, 11, 1 << 19)));
         let zen4 = [&zen3[..], &[("ibs_op/format/l3missonly", "config:16\n"), ("cpu/type", "4\n")]].concat();
-        assert_eq!(misses_of(&zen4), Ok((Source::Ibs, 11, 1 << 19 | 1 << 16)));
+        assert_eq!(misses_of(&zen4), Ok((Unit::Ibs, 11, 1 << 19 | 1 << 16)));
         let xeon = [("cpu/type", "4\n"), ("cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3\n")];
-        assert_eq!(misses_of(&xeon), Ok((Source::Pebs, 4, 0x20d1)));
+        assert_eq!(misses_of(&xeon), Ok((Unit::Pebs, 4, 0x20d1)));
         let hybrid = [("cpu_core/type", "4\n"), ("cpu_core/events/mem-loads", ""), ("cpu_atom/type", "10\n")];
-        assert_eq!(misses_of(&hybrid), Ok((Source::Pebs, 4, 0x20d1)));
+        assert_eq!(misses_of(&hybrid), Ok((Unit::Pebs, 4, 0x20d1)));
     }
 
     #[test]
@@ -190,7 +208,7 @@ mod tests {
 
     #[test]
     fn periods_are_valid() {
-        let ibs = SampledEvent { source: Source::Ibs, unit: 11, config: 0 };
+        let ibs = SampledEvent { unit: Unit::Ibs, number: 11, config: 0, cpus: None };
         for (period, valid) in [(0, 1 << 16), (100_001, 100_000), (u32::MAX, 1 << 26)] {
             assert_eq!(ibs.valid_period(period), valid);
         }

@@ -217,15 +217,22 @@ impl RelativeHeat {
 
     /// Moves a span's pages from the first on while there is room, at most `most`; returns the number of base
     /// pages to move.
-    fn send(&self, span: &Pages, tier: usize, place: Place, most: u64, draft: &mut Draft<'_>) -> u64 {
+    fn send(
+        &self,
+        span: &Pages,
+        tier: usize,
+        destination: Destination,
+        most: u64,
+        draft: &mut Draft<'_>,
+    ) -> u64 {
         let size = span.size;
         let mut sent = 0;
         while sent + size.base_pages() <= most.min(span.base_pages()) {
-            let room = if place == Place::Free { &draft.spare } else { &draft.room };
+            let room = if destination == Destination::Free { &draft.spare } else { &draft.room };
             let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), room) else { break };
             let (task, from, wish) = (span.task, span.node, Frame::ANY);
             let page = Vpn(span.start + sent);
-            let reason = if place == Place::Slower { Reason::MakeRoom } else { Reason::Hot };
+            let reason = if destination == Destination::Slower { Reason::MakeRoom } else { Reason::Hot };
             draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
             draft.room.shift(span.node, to, size.base_pages());
             draft.spare.shift(span.node, to, size.base_pages());
@@ -238,7 +245,7 @@ impl RelativeHeat {
     fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
         let slower = 1..=self.tiers.slowest();
-        let mut tiers = slower.map(|tier| self.send(victim, tier, Place::Slower, most, draft));
+        let mut tiers = slower.map(|tier| self.send(victim, tier, Destination::Slower, most, draft));
         let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
         draft.demoted += gone;
         victim.take(gone);
@@ -272,16 +279,17 @@ impl RelativeHeat {
         let mut left = self.pages;
         for mut span in hot {
             if self.pays(&span) {
-                let sent = self.send(&span, 0, Place::Free, left, draft);
+                let sent = self.send(&span, 0, Destination::Free, left, draft);
                 promoted.extend(span.take(sent));
                 left -= sent;
             }
             while left >= span.size.base_pages() && span.base_pages() > 0 {
                 let most = left.min(span.base_pages());
-                if !self.make_room_for(&span, most, draft) {
+                let places = self.make_room_for(&span, most, draft);
+                if places < span.size.base_pages() {
                     break;
                 }
-                let sent = self.send(&span, 0, Place::Victims, most, draft);
+                let sent = self.send(&span, 0, Destination::Victims, most.min(places), draft);
                 promoted.extend(span.take(sent));
                 left -= sent;
             }
@@ -290,8 +298,8 @@ impl RelativeHeat {
     }
 
     /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
-    /// Returns whether a page of the span has room.
-    fn make_room_for(&self, span: &Pages, wanted: u64, draft: &mut Draft<'_>) -> bool {
+    /// Returns how many were demoted.
+    fn make_room_for(&self, span: &Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let mut gone = 0;
         while gone < wanted {
             let Some(mut victim) = draft.victims.pop_if(|victim| self.pays_instead(span, victim)) else {
@@ -306,7 +314,7 @@ impl RelativeHeat {
             }
             gone += demoted;
         }
-        gone >= span.size.base_pages()
+        gone
     }
 
     fn complete(&mut self, done: &Completion) {
@@ -343,7 +351,7 @@ impl Node {
 
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Destination {
     /// To free memory of the fastest tier, of which `high` stays: programs may take some of that before pages
     /// have to be demoted.
     Free,

@@ -103,6 +103,9 @@ fn hottest_go_first_and_limits_are_kept() {
     assert_eq!((up.len(), down.len()), (70, 0), "3 % of the node's 1,000 pages stay free");
     let (up, down) = decide("relative-heat:low=2:high=4", &regions[..2], 100);
     assert_eq!((up.len(), down.len()), (60, 0), "room between low and high is not for promotions");
+    let victims = [region(0, 100, SLOW, 40), region(200, 5, FAST, 0), region(300, 900, FAST, 40)];
+    let (up, down) = decide("relative-heat:low=2:high=4", &victims, 30);
+    assert_eq!((up.len(), down.len()), (5, 5), "nor if others make room");
 }
 
 #[test]
