@@ -51,26 +51,30 @@ impl History {
         }
     }
 
-    /// The last moves, newest first, with their tasks.
-    pub fn recent(&self, machine: &Machine, now: Time) -> impl Iterator<Item = (TaskId, RecentMoves)> {
+    /// The last moves, newest first, of tasks that a user may see: by their ids and owners.
+    pub fn recent(
+        &self,
+        machine: &Machine,
+        now: Time,
+        may_see: impl Fn(TaskId, Option<u32>) -> bool,
+    ) -> Vec<RecentMoves> {
         let name = |node: NodeId| machine.nodes[node.index()].name.clone();
-        self.recent.newest_first().map(move |moves| {
-            let recent = RecentMoves {
-                pid: moves.task.0,
-                name: moves.name.clone(),
-                from: name(moves.from),
-                to: name(moves.to),
-                reason: moves.reason.to_string(),
-                refused: match moves.outcome {
-                    Outcome::Made(_) => None,
-                    Outcome::Refused(why) => Some(why.to_string()),
-                    Outcome::Cancelled(why) => Some(why.to_string()),
-                },
-                pages: moves.pages,
-                seconds_ago: now.since(moves.time).as_seconds(),
-            };
-            (moves.task, recent)
-        })
+        let seen = self.recent.newest_first().filter(|moves| may_see(moves.task, moves.owner));
+        let recent = seen.map(|moves| RecentMoves {
+            pid: moves.task.0,
+            name: moves.name.clone(),
+            from: name(moves.from),
+            to: name(moves.to),
+            reason: moves.reason.to_string(),
+            refused: match moves.outcome {
+                Outcome::Made(_) => None,
+                Outcome::Refused(why) => Some(why.to_string()),
+                Outcome::Cancelled(why) => Some(why.to_string()),
+            },
+            pages: moves.pages,
+            seconds_ago: now.since(moves.time).as_seconds(),
+        });
+        recent.collect()
     }
 
     /// Bytes read from a node and written to it between the last two epochs, in MB/s; `None` if not counted.
@@ -103,8 +107,7 @@ impl History {
             }
         }
         for wanted in completion.planned.action.moves() {
-            let name = self.view.task(wanted.task).map_or("", |task| task.name.as_str());
-            self.recent.add(completion, wanted, name);
+            self.recent.add(completion, wanted, self.view.task(wanted.task));
         }
         let Some(outcome) = MoveOutcome::of(completion) else { return };
         if self.decisions.back_mut().is_some_and(|last| last.add(&outcome)) {

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
-use memtide_core::policy::{Completion, Move, Outcome, Reason, Refusal};
+use memtide_core::policy::{Completion, Move, Outcome, Reason, Refusal, TaskView};
 use memtide_core::{NodeId, TaskId, Time};
 
 /// Maximum number of remembered entries.
 const ENTRIES_MAX: usize = 64;
+
+/// Maximum characters of a name: Linux has 15, a journal may have more.
+const NAME_MAX: usize = 64;
 
 /// Moves of an epoch that have all this in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +17,10 @@ pub struct Moves {
     epoch: u64,
     /// Time of the last one.
     pub time: Time,
-    /// Whose pages they are, and its program's name.
+    /// Whose pages they are.
     pub task: TaskId,
+    /// Its user, if known.
+    pub owner: Option<u32>,
     /// Its program's name.
     pub name: String,
     /// Source node.
@@ -43,8 +48,8 @@ impl Recent {
         self.epoch += 1;
     }
 
-    /// Adds a move's completion; `name` is its program's. Pages that are there already are no moves.
-    pub fn add(&mut self, completion: &Completion, wanted: &Move, name: &str) {
+    /// Adds a move's completion; `view` is of its task. Pages that are there already are no moves.
+    pub fn add(&mut self, completion: &Completion, wanted: &Move, view: Option<&TaskView>) {
         let outcome = match completion.outcome {
             Outcome::Made(_) => Outcome::MADE,
             Outcome::Refused(Refusal::AlreadyThere) => return,
@@ -58,15 +63,16 @@ impl Recent {
         };
         let of_epoch = self.all.iter_mut().rev().take_while(|moves| moves.epoch == epoch);
         if let Some(moves) = of_epoch.into_iter().find(is_alike) {
-            moves.pages += size.base_pages();
+            moves.pages = moves.pages.saturating_add(size.base_pages());
             moves.time = completion.time;
             return;
         }
         if self.all.len() == ENTRIES_MAX {
             self.all.pop_front();
         }
-        let (time, name, pages) = (completion.time, name.to_owned(), size.base_pages());
-        self.all.push_back(Moves { epoch, time, task, name, from, to, reason, outcome, pages });
+        let name = view.map(|task| task.name.chars().take(NAME_MAX).collect()).unwrap_or_default();
+        let (time, owner, pages) = (completion.time, view.and_then(|task| task.owner), size.base_pages());
+        self.all.push_back(Moves { epoch, time, task, owner, name, from, to, reason, outcome, pages });
     }
 
     /// The last moves, newest first.
@@ -90,7 +96,7 @@ mod tests {
             let wanted = Move { task, page, size, from: NodeId(1), to: NodeId(0), wish };
             let planned = Planned { id: ActionId(0), action: Action::Move(wanted), reason: Reason::Hot };
             let completion = Completion { time: Time::from_ms(page.0), planned, outcome };
-            recent.add(&completion, &wanted, "redis");
+            recent.add(&completion, &wanted, None);
         };
         add(&mut recent, 1, PageSize::Base, Outcome::MADE);
         add(&mut recent, 2, PageSize::Base, Outcome::Refused(Refusal::Cooling));

@@ -1,6 +1,6 @@
 //! Replies to clients.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, TaskId, Time, Vpn};
@@ -96,7 +96,8 @@ impl<H: DaemonHost> Daemon<H> {
     fn status(&self, user: User) -> Status {
         let seen: Vec<&Process> =
             self.host.watched().iter().filter(|process| self.may_see(user, process)).collect();
-        let tasks: BTreeSet<TaskId> = seen.iter().map(|process| task(process.pid)).collect();
+        let owners: BTreeMap<TaskId, u32> =
+            seen.iter().map(|process| (task(process.pid), process.uid)).collect();
         let processes = seen.into_iter().map(|process| {
             let (task, history) = (task(process.pid), &self.watcher.history);
             WatchedProcess {
@@ -121,8 +122,11 @@ impl<H: DaemonHost> Daemon<H> {
         let open =
             journal.filter(|file| self.watcher.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
         let now = self.host.now();
-        let recent = self.watcher.history.recent(&self.machine, now);
-        let recent = recent.filter(|(of, _)| own || tasks.contains(of)).map(|(_, moves)| moves);
+        // A process may have the id of one that has ended.
+        let may_see_moves = |task: TaskId, owner: Option<u32>| {
+            own || owners.get(&task).is_some_and(|uid| Some(*uid) == owner)
+        };
+        let recent = self.watcher.history.recent(&self.machine, now, may_see_moves);
         let trouble = |(time, what): (Time, &str)| Trouble {
             seconds_ago: now.since(time).as_seconds(),
             what: what.to_owned(),
@@ -143,7 +147,7 @@ impl<H: DaemonHost> Daemon<H> {
             nodes: self.machine.node_ids().map(|node| self.node(node, system.as_ref())).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
             refused: refused.map(|(why, &moves)| (why.to_string(), moves)).chain(cancelled).collect(),
-            recent: recent.collect(),
+            recent,
             troubles: self.troubles.iter().filter(|_| own).map(trouble).collect(),
             processes: processes.collect(),
         }

@@ -40,28 +40,34 @@ pub fn status(status: &Status) -> Document {
     Document { about, tables, notes, ..Document::default() }
 }
 
-/// Moves older than this, in seconds, do not count as recent.
+/// Moves older than this, in seconds, and than two epochs, do not count as recent.
 const RECENT_S: f64 = 10.0;
 
 /// Share of accesses on the fastest tier from which on there is little to gain, in percent.
 const SERVED: f64 = 90.0;
 
-/// Why no page was moved in the last seconds; `None` if some were.
+/// Share of the sampled accesses that the fastest tier serves, in percent.
+pub fn served(status: &Status) -> Option<f64> {
+    status.nodes.iter().filter(|node| node.tier == 0).map(|node| node.accesses_percent).sum()
+}
+
+/// Why no page that the user may see was moved in the last seconds; `None` if some were.
 pub fn why_nothing_moves(status: &Status) -> Option<String> {
-    let recent = || status.recent.iter().filter(|moves| moves.seconds_ago < RECENT_S);
+    let epoch_s = status.uptime_s / status.epochs.max(1) as f64;
+    let recent_s = RECENT_S.max(2.0 * epoch_s);
+    let recent = || status.recent.iter().filter(|moves| moves.seconds_ago < recent_s);
     if recent().any(|moves| moves.refused.is_none()) {
         return None;
     }
     let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
     for moves in recent() {
-        *refused.entry(moves.refused.as_deref().unwrap_or_default()).or_default() += moves.pages;
+        let pages = refused.entry(moves.refused.as_deref().unwrap_or_default()).or_default();
+        *pages = pages.saturating_add(moves.pages);
     }
-    let tier_0 = status.nodes.iter().filter(|node| node.tier == 0);
-    let served: Option<f64> = tier_0.map(|node| node.accesses_percent).sum();
-    let why = match (served, refused.into_iter().max_by_key(|(_, pages)| *pages)) {
+    let why = match (served(status), refused.into_iter().max_by_key(|(_, pages)| *pages)) {
         _ if status.paused => "the daemon is paused (`memtide resume`)".to_owned(),
         _ if status.processes.is_empty() => {
-            "no process is watched (`watch` and `least_mib` in the configuration, 3 s old)".to_owned()
+            "no process that you may see is watched (`watch` and `least_mib` in the configuration)".to_owned()
         }
         _ if status.nodes.len() < 2 => "the system has one memory node".to_owned(),
         (_, Some((why, pages))) => format!("planned moves are not made, most for '{why}' ({pages} pages)"),
@@ -70,7 +76,7 @@ pub fn why_nothing_moves(status: &Status) -> Option<String> {
         }
         _ => "the policy plans nothing: no move is certain to pay".to_owned(),
     };
-    Some(format!("Nothing moved in the last {RECENT_S:.0} s: {why}."))
+    Some(format!("None of these processes' pages moved in the last {recent_s:.0} s: {why}."))
 }
 
 fn sensors(status: &Status) -> Table {

@@ -25,6 +25,9 @@ struct PartRead {
 /// Maximum number of statuses: of more epochs, every second one, or fewer.
 const STATUSES_MAX: usize = 4096;
 
+/// Bytes of all statuses, by an estimate, from which on there are fewer, too.
+const BYTES_MAX: usize = 256 << 20;
+
 /// The status after each epoch, or of a long journal after some; those of a part begin anew. The journal does
 /// not have the daemon's process, files, pauses and errors.
 ///
@@ -33,7 +36,7 @@ const STATUSES_MAX: usize = 4096;
 pub fn statuses(journal: &[u8]) -> Result<Vec<Status>, String> {
     let mut reader = Reader::new(journal);
     let (mut part, mut statuses): (Option<PartRead>, _) = (None, Vec::new());
-    let (mut epochs, mut step, mut pages) = (0_u64, 1, 0);
+    let (mut epochs, mut step, mut pages, mut bytes) = (0_u64, 1, 0, 0);
     while let Some(record) = reader.next_record()? {
         match (record, &mut part) {
             (Record::Head(head), part) => {
@@ -45,15 +48,18 @@ pub fn statuses(journal: &[u8]) -> Result<Vec<Status>, String> {
                 part.add(&epoch);
                 epochs += 1;
                 if epochs % step == 0 {
-                    statuses.push(part.status(&epoch.view));
+                    let status = part.status(&epoch.view);
+                    bytes += bytes_of(&status);
+                    statuses.push(status);
                 }
-                if statuses.len() == STATUSES_MAX {
+                if statuses.len() == STATUSES_MAX || (bytes > BYTES_MAX && statuses.len() > 1) {
                     let mut number = 0_u64;
                     statuses.retain(|_| {
                         number += 1;
                         number % 2 == 0
                     });
                     step *= 2;
+                    bytes = statuses.iter().map(bytes_of).sum();
                 }
             }
             (Record::Epoch(_), None) => return Err(reader.wrong("an epoch before any head")),
@@ -63,6 +69,15 @@ pub fn statuses(journal: &[u8]) -> Result<Vec<Status>, String> {
         true => Err("it has no epochs: not a memtide journal, or an empty one".to_owned()),
         false => Ok(statuses),
     }
+}
+
+/// A status's size, by an estimate.
+fn bytes_of(status: &Status) -> usize {
+    let Status { policy, sensors, nodes, moved, recent, processes, .. } = status;
+    let process =
+        |process: &WatchedProcess| 100 + process.name.len() + 16 * process.pages.as_ref().map_or(0, Vec::len);
+    let fixed = 500 + policy.len() + 200 * (sensors.len() + nodes.len() + recent.len()) + 100 * moved.len();
+    fixed + processes.iter().map(process).sum::<usize>()
 }
 
 impl PartRead {
@@ -128,7 +143,7 @@ impl PartRead {
             nodes: machine.node_ids().map(|node| history.node_status(machine, node)).collect(),
             moved: self.moved.iter().map(|(&(from, to), &pages)| (name(from), name(to), pages)).collect(),
             refused: self.refused.clone(),
-            recent: history.recent(machine, view.time).map(|(_, moves)| moves).collect(),
+            recent: history.recent(machine, view.time, |_, _| true),
             troubles: Vec::new(),
             processes: view.tasks.iter().map(|task| self.process(task)).collect(),
         }

@@ -38,8 +38,8 @@ Show a daemon's nodes, processes and moves as they change
 Of a running daemon, or of a journal, epoch by epoch.
 
   q             end
-  space         stop, go on
-  left, right   a status back, on
+  space         stop, continue
+  left, right   a status back, ahead
   home, end     the first status, the last one
   s             sort processes by size, pages moved or slow accesses
 

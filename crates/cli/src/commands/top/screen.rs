@@ -7,19 +7,22 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 
 use super::share;
-use crate::tables::daemon::why_nothing_moves;
+use crate::tables::daemon::{served, why_nothing_moves};
 
 /// Columns from which on moves are beside processes.
 const WIDE: u16 = 150;
 
 /// Columns of moves beside processes.
-const MOVES_WIDTH: u16 = 76;
+const MOVES_WIDTH: u16 = 78;
 
 /// Columns of a bar.
 const BAR: usize = 10;
+
+/// Columns of nodes that a narrow screen leaves out, the first one first: used, tier, in, out.
+const DROPPED: [usize; 4] = [4, 1, 5, 6];
 
 /// Minimum lines of moves.
 const MOVES_LINES: u16 = 6;
@@ -82,7 +85,7 @@ pub fn text(screen: &Screen<'_>, width: u16) -> String {
     let status = screen.status();
     let moves = (status.recent.len().min(TEXT_MOVES) + 2).max(usize::from(MOVES_LINES));
     let lines = status.nodes.len() + status.processes.len() + moves + OTHER_LINES;
-    let height = u16::try_from(lines).unwrap_or(u16::MAX).min(TEXT_LINES_MAX);
+    let height = rows(lines).min(TEXT_LINES_MAX);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory for a screen");
     terminal.draw(|frame| screen.draw(frame)).expect("memory for a screen");
     let buffer = terminal.backend().buffer();
@@ -102,9 +105,10 @@ impl Screen<'_> {
 
     /// Draws it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        let nodes = self.status().nodes.len() as u16 + 1;
+        let nodes = rows(self.status().nodes.len()).saturating_add(1);
+        let title_text = Paragraph::new(self.title()).wrap(Wrap { trim: true });
         let [title, node_rows, _, accesses, rest, keys] = Layout::vertical([
-            Constraint::Length(2),
+            Constraint::Length(self.title_lines(frame.area().width)),
             Constraint::Length(nodes),
             Constraint::Length(1),
             Constraint::Length(3),
@@ -112,13 +116,13 @@ impl Screen<'_> {
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        frame.render_widget(Paragraph::new(self.title()), title);
-        frame.render_widget(self.nodes(), node_rows);
+        frame.render_widget(title_text, title);
+        frame.render_widget(self.nodes(node_rows.width), node_rows);
         self.accesses(frame, accesses);
         let [processes, moves] = if rest.width >= WIDE {
             Layout::horizontal([Constraint::Fill(1), Constraint::Length(MOVES_WIDTH)]).spacing(2).areas(rest)
         } else {
-            let lines = self.status().processes.len() as u16 + 3;
+            let lines = rows(self.status().processes.len()).saturating_add(3);
             let most = rest.height.saturating_sub(MOVES_LINES).max(3);
             Layout::vertical([Constraint::Length(lines.min(most)), Constraint::Fill(1)]).areas(rest)
         };
@@ -147,7 +151,13 @@ impl Screen<'_> {
         vec![Line::from(first), second]
     }
 
-    fn nodes(&self) -> Table<'_> {
+    /// Lines of the title: a long reason takes several.
+    fn title_lines(&self, width: u16) -> u16 {
+        let second = self.title()[1].width();
+        1 + rows(second.div_ceil(usize::from(width).saturating_sub(8).max(1)).max(1)).min(4)
+    }
+
+    fn nodes(&self, width: u16) -> Table<'_> {
         let status = self.status();
         let head = [
             "node",
@@ -163,13 +173,20 @@ impl Screen<'_> {
         ];
         let has_traffic = status.nodes.iter().any(|node| node.traffic_mbps.is_some());
         let shown = |column: &usize| has_traffic || !(7..9).contains(column);
-        let columns: Vec<usize> = (0..head.len()).filter(shown).collect();
+        let mut columns: Vec<usize> = (0..head.len()).filter(shown).collect();
         let name = status.nodes.iter().map(|node| node.name.len()).max().unwrap_or(4).clamp(4, 15);
-        let widths = columns.iter().map(|&column| match column {
-            0 => Constraint::Length(name as u16),
-            4 => Constraint::Length(BAR as u16),
-            _ => Constraint::Length(head[column].len() as u16),
-        });
+        let width_of = |column: usize| match column {
+            0 => rows(name),
+            4 => rows(BAR),
+            _ => rows(head[column].len()),
+        };
+        for dropped in DROPPED {
+            if columns.iter().map(|&column| width_of(column) + 1).sum::<u16>() > width + 1 {
+                columns.retain(|&column| column != dropped);
+            }
+        }
+        let widths: Vec<Constraint> =
+            columns.iter().map(|&column| Constraint::Length(width_of(column))).collect();
         let rows = status.nodes.iter().map(|node| {
             let cells = self.node(node);
             Row::new(columns.iter().map(|&column| cells[column].clone()).collect::<Vec<_>>())
@@ -203,21 +220,22 @@ impl Screen<'_> {
 
     /// The share of accesses on the fastest tier over time.
     fn accesses(&self, frame: &mut Frame<'_>, area: Rect) {
-        let Some(now) = share::fast(self.status()) else {
+        let Some(now) = served(self.status()) else {
             let why = self.status().sensors.iter().find(|(name, _)| name == "access-samples");
             let why = why.map_or("the policy requests none", |(_, answer)| answer.parts().1);
             let text = format!("accesses on the fastest tier: no samples ({why})");
             return frame.render_widget(Paragraph::new(text), area);
         };
         let [title, line] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-        let shown = &self.shown[self.shown.len().saturating_sub(usize::from(line.width))..];
+        // Another run of the daemon begins where the time falls.
+        let run = self.shown.windows(2).rposition(|pair| pair[1].uptime_s < pair[0].uptime_s);
+        let first = self.shown.len().saturating_sub(usize::from(line.width)).max(run.map_or(0, |at| at + 1));
+        let shown = &self.shown[first..];
         let seconds = self.status().uptime_s - shown[0].uptime_s;
         let text = format!("accesses on the fastest tier: {now:.1} %; the last {seconds:.0} s, 0 to 100 %:");
         frame.render_widget(Paragraph::new(text), title);
-        let shares: Vec<u64> = shown
-            .iter()
-            .map(|status| share::fast(status).map_or(0, |percent| percent.round() as u64))
-            .collect();
+        let shares: Vec<u64> =
+            shown.iter().map(|status| served(status).map_or(0, |percent| percent.round() as u64)).collect();
         let style = Style::new().fg(Color::Cyan);
         frame.render_widget(Sparkline::default().data(&shares).max(100).style(style), line);
     }
@@ -246,7 +264,7 @@ impl Screen<'_> {
                 number(Some(process.resident_mib as f64), 0),
                 number(share::pages_of(status, process), 1),
                 number(share::fast_of(status, process), 1),
-                number(Some(process.moved_pages as f64 * 4096.0 / 1e6), 1),
+                number(Some(share::megabytes(process.moved_pages)), 1),
             ])
         });
         let titles = head.into_iter().enumerate().map(|(column, text)| title_cell(text, column > 1));
@@ -276,10 +294,15 @@ impl Screen<'_> {
     }
 
     fn keys(&self) -> Line<'static> {
-        let step = if self.is_live { "earlier, later" } else { "an epoch back, on" };
-        let text = format!("q end  space stop, go on  ← → {step}  Home End  s sort");
+        let step = if self.is_live { "earlier, later" } else { "an epoch back, ahead" };
+        let text = format!("q end  space stop, continue  ← → {step}  Home End  s sort");
         Line::from(text).dim()
     }
+}
+
+/// A number of rows or columns.
+fn rows(number: usize) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 fn block(title: String) -> Block<'static> {

@@ -107,7 +107,7 @@ fn screen_says_why_nothing_moves_and_that_there_are_no_samples() {
     let says = |status: &Status| text(&screen(std::slice::from_ref(status)), 120);
     assert!(
         says(&status)
-            .contains("Nothing moved in the last 10 s: planned moves are not made, most for 'cooling'")
+            .contains("pages moved in the last 10 s: planned moves are not made, most for 'cooling'")
     );
     status.recent.clear();
     assert!(says(&status).contains("the policy plans nothing: no move is certain to pay"));
@@ -116,6 +116,21 @@ fn screen_says_why_nothing_moves_and_that_there_are_no_samples() {
     status.nodes.iter_mut().for_each(|node| node.accesses_percent = None);
     status.sensors = vec![("access-samples".to_owned(), Answer::Refused("no such processor".to_owned()))];
     assert!(says(&status).contains("no samples (no such processor)"), "{}", says(&status));
+}
+
+#[test]
+fn narrow_screen_leaves_columns_out_and_wraps_the_reason() {
+    let mut status = status(4, 80.0);
+    status.nodes.iter_mut().for_each(|node| node.traffic_mbps = Some((28.0, 14.0)));
+    status.recent.remove(0);
+    let text = text(&screen(&[status]), 80);
+    assert!(
+        text.contains(
+            "\nnode memory, MiB free, MiB in, MB/s out, MB/s reads, MB/s writes, MB/s accesses, %\n"
+        ) || text.contains("\nnode memory, MiB free, MiB out, MB/s reads, MB/s writes, MB/s accesses, %\n"),
+        "{text}"
+    );
+    assert!(text.contains("(1000 pages)."), "{text}");
 }
 
 #[test]
