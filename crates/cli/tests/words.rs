@@ -16,11 +16,12 @@ use support::docs::{Example, examples, pages, root};
 const DOCS_COLUMNS: usize = 110;
 
 /// Prefixes of commands that are only parsed, and why they do not run here.
-const PARSED_ONLY: [(&str, &str); 15] = [
+const PARSED_ONLY: [(&str, &str); 16] = [
     ("memtide lab", "boots a virtual machine; tests/lab runs such commands"),
     ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
     ("memtide daemon", "runs until it is stopped; tests/lab/daemon/mod.rs runs it"),
     ("memtide status", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
+    ("memtide top", "needs a daemon, or its journal; tests/lab/daemon/mod.rs runs it"),
     ("memtide why", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
     ("memtide pause", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
     ("memtide resume", "needs a daemon; tests/lab/daemon/mod.rs runs it"),

@@ -47,7 +47,7 @@ pub fn statuses(journal: &[u8]) -> Result<Vec<Status>, String> {
                 check_pages(pages, reader.at()).map_err(|why| reader.wrong(&why))?;
                 part.add(&epoch);
                 epochs += 1;
-                if epochs % step == 0 {
+                if epochs.is_multiple_of(step) {
                     let status = part.status(&epoch.view);
                     bytes += bytes_of(&status);
                     statuses.push(status);
@@ -56,7 +56,7 @@ pub fn statuses(journal: &[u8]) -> Result<Vec<Status>, String> {
                     let mut number = 0_u64;
                     statuses.retain(|_| {
                         number += 1;
-                        number % 2 == 0
+                        number.is_multiple_of(2)
                     });
                     step *= 2;
                     bytes = statuses.iter().map(bytes_of).sum();

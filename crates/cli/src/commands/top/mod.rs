@@ -6,7 +6,7 @@ mod share;
 mod tests;
 
 use std::io::{self, IsTerminal, Read, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
@@ -194,7 +194,7 @@ fn ask(socket: Option<&PathBuf>) -> Result<Status, Failure> {
     request_data(socket.map(PathBuf::as_path), &Request::Status)
 }
 
-fn read(file: &PathBuf) -> Result<Vec<Status>, Failure> {
+fn read(file: &Path) -> Result<Vec<Status>, Failure> {
     let name = file.display().to_string();
     let mut bytes = Vec::new();
     input::open(file)
