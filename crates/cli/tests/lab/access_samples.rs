@@ -44,7 +44,7 @@ fn faults_are_sampled_with_process_address_and_node() {
     assert!(out.contains("1 passed"), "{out}\n{stderr}");
 }
 
-/// Touches pages when it is told to, and prints where each part begins.
+/// Touches pages at each line of its input, and prints where they begin.
 fn faults() {
     let mut told = std::io::stdin().lines();
     for pages in PAGES {

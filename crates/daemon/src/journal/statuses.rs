@@ -28,8 +28,8 @@ const STATUSES_MAX: usize = 4096;
 /// Bytes of all statuses, by an estimate, from which on there are fewer, too.
 const BYTES_MAX: usize = 256 << 20;
 
-/// The status after each epoch, or of a long journal after some; those of a part begin anew. The journal does
-/// not have the daemon's process, files, pauses and errors.
+/// The status after each epoch, or of a long journal after some; counts restart with each part. The journal
+/// does not have the daemon's process, files, pauses and errors.
 ///
 /// # Errors
 /// What is wrong with the journal, and where.

@@ -114,7 +114,7 @@ impl SampledEvent {
         builder
     }
 
-    /// The period to start with, for one of so many misses.
+    /// The period to start with, for one of this many misses.
     pub(super) fn first_period(&self, misses: u32) -> u32 {
         let per_miss = if self.unit == Unit::Ibs { OPERATIONS_PER_MISS } else { 1 };
         self.valid_period(misses.saturating_mul(per_miss))
