@@ -77,7 +77,7 @@ fn interval(text: &str) -> Result<f64, String> {
 /// Shows the screen until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut top = Top::new(arguments)?;
-    if arguments.once || !stdout().is_terminal() {
+    if arguments.is_text() {
         let known = terminal_size::terminal_size().map(|(width, _)| width.0.max(60));
         let width = arguments.width.or(known).unwrap_or(COLUMNS);
         return output::print(&screen::text(&top.screen(), width));
@@ -89,10 +89,23 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     ended
 }
 
+impl Arguments {
+    fn is_text(&self) -> bool {
+        self.once || !stdout().is_terminal()
+    }
+}
+
+/// Where statuses come from.
+enum Source {
+    /// A running daemon, at this socket or the default one.
+    Daemon(Option<PathBuf>),
+    /// A journal, which is read.
+    Journal,
+}
+
 /// What is shown.
 struct Top {
-    /// The socket of a running daemon; `None` for a journal.
-    live: Option<Option<PathBuf>>,
+    source: Source,
     interval: Duration,
     /// Oldest first, never empty.
     statuses: Vec<Status>,
@@ -106,22 +119,21 @@ struct Top {
 
 impl Top {
     fn new(arguments: &Arguments) -> Result<Top, Failure> {
-        let (live, statuses) = match &arguments.journal {
-            Some(file) => (None, read(file)?),
-            None => (Some(arguments.socket.clone()), vec![ask(arguments.socket.as_ref())?]),
+        let (source, statuses) = match &arguments.journal {
+            Some(file) => (Source::Journal, read(file)?),
+            None => (Source::Daemon(arguments.socket.clone()), vec![ask(arguments.socket.as_deref())?]),
         };
-        let is_text = arguments.once || !stdout().is_terminal();
-        let at = if is_text { statuses.len() - 1 } else { 0 };
+        let at = if arguments.is_text() { statuses.len() - 1 } else { 0 };
         let interval = Duration::from_secs_f64(arguments.interval);
         let order = Order::Resident;
-        Ok(Top { live, interval, statuses, at, is_stopped: false, order, error: None })
+        Ok(Top { source, interval, statuses, at, is_stopped: false, order, error: None })
     }
 
     fn screen(&self) -> Screen<'_> {
         Screen {
             shown: &self.statuses[..=self.at],
             newer: self.statuses.len() - 1 - self.at,
-            is_live: self.live.is_some(),
+            is_live: matches!(self.source, Source::Daemon(_)),
             is_stopped: self.is_stopped,
             order: self.order,
             error: self.error.as_deref(),
@@ -170,8 +182,8 @@ impl Top {
 
     /// Takes the next status, and shows it unless it is stopped.
     fn advance(&mut self) {
-        if let Some(socket) = &self.live {
-            match ask(socket.as_ref()) {
+        if let Source::Daemon(socket) = &self.source {
+            match ask(socket.as_deref()) {
                 Ok(status) => {
                     self.statuses.push(status);
                     self.error = None;
@@ -185,13 +197,16 @@ impl Top {
         }
         if !self.is_stopped {
             let last = self.statuses.len() - 1;
-            self.at = if self.live.is_some() { last } else { (self.at + 1).min(last) };
+            self.at = match self.source {
+                Source::Daemon(_) => last,
+                Source::Journal => (self.at + 1).min(last),
+            };
         }
     }
 }
 
-fn ask(socket: Option<&PathBuf>) -> Result<Status, Failure> {
-    request_data(socket.map(PathBuf::as_path), &Request::Status)
+fn ask(socket: Option<&Path>) -> Result<Status, Failure> {
+    request_data(socket, &Request::Status)
 }
 
 fn read(file: &Path) -> Result<Vec<Status>, Failure> {

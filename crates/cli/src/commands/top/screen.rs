@@ -21,8 +21,8 @@ const MOVES_WIDTH: u16 = 78;
 /// Columns of a bar.
 const BAR: usize = 10;
 
-/// Columns of nodes that a narrow screen leaves out, the first one first: used, tier, in, out.
-const DROPPED: [usize; 4] = [4, 1, 5, 6];
+/// Columns of nodes that a narrow screen leaves out, the first ones first: used, tier, in and out.
+const DROPPED: [&[usize]; 3] = [&[4], &[1], &[5, 6]];
 
 /// Minimum lines of moves.
 const MOVES_LINES: u16 = 6;
@@ -182,7 +182,7 @@ impl Screen<'_> {
         };
         for dropped in DROPPED {
             if columns.iter().map(|&column| width_of(column) + 1).sum::<u16>() > width + 1 {
-                columns.retain(|&column| column != dropped);
+                columns.retain(|column| !dropped.contains(column));
             }
         }
         let widths: Vec<Constraint> =

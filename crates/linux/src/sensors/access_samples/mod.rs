@@ -31,7 +31,12 @@ trait Source: fmt::Debug {
     /// What is sampled, and how often.
     fn describe(&self) -> String;
 
-    /// Samples one of this many misses from here on, or as near to that as can be had; returns the period.
+    /// The period to start with, for one of this many misses.
+    fn first_period(&self, misses: u32) -> u32 {
+        misses
+    }
+
+    /// Samples one of this many events from here on, or as near to that as can be had; returns the period.
     fn set_period(&mut self, period: u32) -> io::Result<u32>;
 
     /// Number of samples taken before the last reading, of any process.
@@ -74,7 +79,8 @@ pub struct Sampled {
 pub(super) fn open(sensor: &Sensor, _: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let Sensor::AccessSamples(sampling) = *sensor else { return None };
     Some(source(sampling.period).map(|source| {
-        Box::new(AccessSamples { source, sampling, period: sampling.period, since: None }) as Box<dyn Sense>
+        let period = source.first_period(sampling.period);
+        Box::new(AccessSamples { source, sampling, period, since: None }) as Box<dyn Sense>
     }))
 }
 

@@ -215,6 +215,10 @@ impl Source for Perf {
         self.event.name().replace("{}", &self.period.to_string())
     }
 
+    fn first_period(&self, misses: u32) -> u32 {
+        self.event.first_period(misses)
+    }
+
     fn set_period(&mut self, period: u32) -> io::Result<u32> {
         Perf::set_period(self, period)
     }

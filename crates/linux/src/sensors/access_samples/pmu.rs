@@ -213,5 +213,6 @@ mod tests {
             assert_eq!(ibs.valid_period(period), valid);
         }
         assert_eq!(SampledEvent::page_faults().valid_period(0), 1);
+        assert_eq!((ibs.first_period(1024), ibs.valid_period(1 << 18)), (1 << 18, 1 << 18), "it is kept");
     }
 }
