@@ -57,8 +57,11 @@ fn move_costs_at_most_tenth_above_move_pages() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let program = lab::compile(folder.path(), "move_pages");
-    let line = format!("{program} && {ROLE}=move $TEST");
-    let out = in_guest(&["--machine", "hinuma"], NAME, &line, &[&program]);
+    let line = format!(
+        "echo never > /sys/kernel/mm/transparent_hugepage/enabled\n{program} && {ROLE}=move $TEST"
+    );
+    // At this scale fast memory holds all pages beside the guest's files, which grow with the build.
+    let out = in_guest(&["--machine", "hinuma", "--scale", "10"], NAME, &line, &[&program]);
     let [bare, ours] = ["move_pages ", "moved "].map(|word| figure(&out, word) / NS_PER_INSTRUCTION);
     println!(
         "instructions per page: {bare:.0} by move_pages alone, {ours:.0} by memtide: {:.3}",
@@ -108,7 +111,8 @@ fn moves() {
     host.completions(&mut done);
     let (there, after) = done.split_at(MOVED_PAGES);
     assert!(there.iter().all(|completion| completion.outcome == Outcome::Refused(Refusal::AlreadyThere)));
-    assert!(after.iter().all(|completion| completion.outcome.is_made()) && after.len() as u64 == PAGES_AFTER);
+    let failed = after.iter().filter(|completion| !completion.outcome.is_made()).count();
+    assert_eq!((failed, after.len() as u64), (0, PAGES_AFTER), "last outcome: {:?}", after.last());
 }
 
 /// Measured and settling time of monitoring, in s.
