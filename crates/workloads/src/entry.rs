@@ -5,8 +5,9 @@ use memtide_core::{Mark, Program};
 use crate::array::Space;
 use crate::error::WorkloadError;
 use crate::info::Info;
+use crate::native_run::{Pace, run_native};
 use crate::params::Settings;
-use crate::run::{TracedProgram, run_native};
+use crate::run::TracedProgram;
 use crate::workload::{Algorithm, Workload};
 
 /// A program that can be sent to any thread.
@@ -23,14 +24,14 @@ pub(crate) struct Entry {
 /// Receives the marks of a native run, each while all of its threads wait.
 pub type OnMark<'a> = &'a (dyn Fn(Mark) + Sync);
 
-pub(crate) type Native = fn(&Settings, u64, OnMark<'_>) -> Made<f64>;
+pub(crate) type Native = fn(&Settings, u64, Pace, OnMark<'_>) -> Made<f64>;
 
 /// The entry of an algorithm.
 pub(crate) const fn entry<A: Algorithm>() -> Entry {
     Entry {
         info: A::INFO,
         program: |settings, seed| traced(settings, |space| A::new(settings, seed, space)),
-        native: |settings, seed, at| run(settings, at, |space| A::new(settings, seed, space)),
+        native: |settings, seed, pace, at| run(settings, pace, at, |space| A::new(settings, seed, space)),
     }
 }
 
@@ -49,11 +50,12 @@ pub(crate) fn traced<W: Workload>(
 /// Runs a workload natively and returns its result. Its end is the end of its region.
 pub(crate) fn run<W: Workload>(
     settings: &Settings,
+    pace: Pace,
     at: OnMark<'_>,
     make: impl Fn(&mut Space) -> Made<W>,
 ) -> Made<f64> {
     let workload = make(&mut Space::new(settings.page()))?;
-    run_native(&workload, at);
+    run_native(&workload, pace, at);
     at(Mark::End);
     Ok(workload.result())
 }

@@ -9,6 +9,7 @@ use crate::entry::{BoxedProgram, Entry, OnMark, run, traced};
 use crate::error::WorkloadError;
 use crate::info::Info;
 use crate::messages::Messages;
+use crate::native_run::Pace;
 use crate::params::Settings;
 use crate::profile::{Profile, Synthetic, profiles};
 
@@ -70,12 +71,18 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
 ///
 /// # Errors
 /// As [`program`].
-pub fn native(name: &str, params: &Params, seed: u64, at: OnMark<'_>) -> Result<f64, WorkloadError> {
+pub fn native(
+    name: &str,
+    params: &Params,
+    seed: u64,
+    pace: Pace,
+    at: OnMark<'_>,
+) -> Result<f64, WorkloadError> {
     let (found, settings) = find(name, params)?;
     match found {
-        Found::Algorithm(entry) => (entry.native)(&settings, seed, at),
+        Found::Algorithm(entry) => (entry.native)(&settings, seed, pace, at),
         Found::Profile(profile) => {
-            run(&settings, at, |space| Synthetic::new(profile, &settings, seed, space))
+            run(&settings, pace, at, |space| Synthetic::new(profile, &settings, seed, space))
         }
     }
 }

@@ -1,12 +1,11 @@
-//! Runs a workload: traced, as a [`Program`] of the simulator, or on the host's own threads.
+//! A traced workload, as a [`Program`] of the simulator.
 
 use std::ops::Range;
-use std::sync::Barrier;
 
 use memtide_core::{Batch, Mapping, Mark, Program, ProgramError, Then, ThreadId};
 
 use crate::array::Space;
-use crate::memory::{Native, Traced};
+use crate::memory::Traced;
 use crate::workload::{Part, Workload};
 
 /// Minimum accesses of a batch, except the last of a phase.
@@ -165,35 +164,6 @@ impl<W: Workload> Program for TracedProgram<W> {
     fn progress(&self) -> Option<f64> {
         Some(self.items_done as f64 / self.items.max(1) as f64)
     }
-}
-
-/// Runs a workload on the host's own memory and threads. Calls `at` for each mark, while all threads wait.
-pub fn run_native<W: Workload>(workload: &W, at: &(dyn Fn(Mark) + Sync)) {
-    let threads = workload.threads();
-    let parts = Part::of(workload);
-    let barrier = Barrier::new(threads);
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let (parts, barrier) = (&parts, &barrier);
-            scope.spawn(move || {
-                let mut local = workload.local(thread);
-                for part in parts {
-                    match part {
-                        Part::Mark(mark) if thread == 0 => at(*mark),
-                        Part::Mark(_) => {}
-                        Part::Phase(phase) => {
-                            workload.begin(&mut Native, phase.step, &mut local);
-                            for item in phase.share(thread, threads) {
-                                workload.run(&mut Native, phase.step, item, &mut local);
-                            }
-                            workload.finish(&mut Native, phase.step, &mut local);
-                        }
-                    }
-                    barrier.wait();
-                }
-            });
-        }
-    });
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use memtide_core::{Access, Batch, Mapping, Mark, Program, Then, ThreadId};
 
 use crate::array::Space;
+use crate::native_run::{Pace, run_native};
 use crate::params::Settings;
-use crate::run::{TracedProgram, run_native};
+use crate::run::TracedProgram;
 use crate::workload::Algorithm;
 
 /// The recorded events of a program.
@@ -92,7 +93,7 @@ pub fn traced<A: Algorithm>(params: &str) -> TracedProgram<A> {
 pub fn native<A: Algorithm>(params: &str) -> A {
     let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
     let workload = A::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
-    run_native(&workload, &|_| {});
+    run_native(&workload, Pace::FULL, &|_| {});
     workload
 }
 

@@ -57,9 +57,8 @@ fn move_costs_at_most_tenth_above_move_pages() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let program = lab::compile(folder.path(), "move_pages");
-    let line = format!(
-        "echo never > /sys/kernel/mm/transparent_hugepage/enabled\n{program} && {ROLE}=move $TEST"
-    );
+    let line =
+        format!("echo never > /sys/kernel/mm/transparent_hugepage/enabled\n{program} && {ROLE}=move $TEST");
     // At this scale fast memory holds all pages beside the guest's files, which grow with the build.
     let out = in_guest(&["--machine", "hinuma", "--scale", "10"], NAME, &line, &[&program]);
     let [bare, ours] = ["move_pages ", "moved "].map(|word| figure(&out, word) / NS_PER_INSTRUCTION);

@@ -11,7 +11,7 @@ use clap::Parser;
 use memtide_core::params::split_name;
 use memtide_core::{Mark, Stage};
 use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
-use memtide_workloads::{Params, native};
+use memtide_workloads::{Pace, Params, native};
 
 /// Run a memtide workload natively, on this machine's memory
 #[derive(Parser)]
@@ -22,6 +22,19 @@ struct Arguments {
     /// Seed for everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// Repeat the region for this time before it is measured
+    #[arg(long, default_value_t = 0.0, value_name = "S", value_parser = seconds)]
+    warm_up: f64,
+    /// Share of the time in which the threads work, in %
+    #[arg(long, default_value_t = 100, value_name = "%", value_parser = clap::value_parser!(u32).range(1..=100))]
+    duty: u32,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("a time from 0 to 1000000 s".to_owned()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -40,7 +53,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let (name, params) = split_name(&arguments.workload);
     let params: Params = params.parse()?;
     let clock = Mutex::new(StageClock::start());
-    let result = native(name, &params, arguments.seed, &|made| {
+    let pace = Pace { warm_up: Duration::from_secs_f64(arguments.warm_up), duty_percent: arguments.duty };
+    let result = native(name, &params, arguments.seed, pace, &|made| {
         // The clock runs between the two instructions, which may take long.
         match made {
             Mark::WarmUp => mark(WARM_UP, 0),

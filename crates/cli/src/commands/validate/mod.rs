@@ -15,7 +15,7 @@ use memtide_core::params::split_name;
 use memtide_linux::measure::{RegionFigures, in_base_pages};
 use memtide_linux::topology::{MeasuredFile, System};
 use memtide_sim::Report;
-use memtide_workloads::Params;
+use memtide_workloads::{Pace, Params};
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -223,7 +223,9 @@ fn native(workload: &str, seed: u64) -> Result<RegionFigures, Failure> {
     let invalid = |error: String| Failure::Run(format!("workload '{workload}': {error}"));
     let params: Params = params.parse().map_err(|error| invalid(format!("{error}")))?;
     let (result, figures) = interrupt::interruptible(move || {
-        Ok(in_base_pages(|meter| memtide_workloads::native(&name, &params, seed, &|mark| meter.mark(mark))))
+        Ok(in_base_pages(|meter| {
+            memtide_workloads::native(&name, &params, seed, Pace::FULL, &|mark| meter.mark(mark))
+        }))
     })?;
     result.map_err(|error| invalid(error.to_string()))?;
     Ok(figures)

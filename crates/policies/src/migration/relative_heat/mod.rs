@@ -1,6 +1,8 @@
 //! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
 
 mod heat;
+mod latencies;
+mod load;
 mod pages;
 mod refused;
 mod sampled;
@@ -14,6 +16,7 @@ use memtide_core::policy::{
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
 use self::heat::Heat;
+use self::latencies::Latencies;
 use self::pages::Pages;
 use self::refused::Refused;
 use self::sampled::Sampled;
@@ -137,12 +140,13 @@ struct RelativeHeat {
     sampled: Sampled,
     refused: Refused,
     trust: Trust,
+    latencies: Latencies,
 }
 
 /// What the machine file says of a node.
 struct Node {
     /// Idle latency from the nearest CPUs.
-    latency: Time,
+    idle: Time,
     /// To read or write a base page.
     copy: Time,
     /// To move a page, without the copy.
@@ -156,10 +160,12 @@ impl RelativeHeat {
         let sampling = Time::from_us(values.u32("sampling_us").into());
         let sampling = Time(sampling.0.min(epoch.0 / SAMPLES));
         let pages = u64::from(values.u32("pages"));
+        let nodes: Vec<Node> = machine.node_ids().map(|node| Node::of(machine, node)).collect();
         let kept = libm::exp2(-(epoch.0 as f64 / ms("half_life_ms").0 as f64));
         RelativeHeat {
             tiers: Tiers::of(machine),
-            nodes: machine.node_ids().map(|node| Node::of(machine, node)).collect(),
+            latencies: Latencies::new(nodes.iter().map(|node| node.idle)),
+            nodes,
             epoch,
             sampling,
             budget_bp: Some(values.f64("budget") * 100.0).filter(|&bp| bp > 0.0).map(|bp| (bp as u32).max(1)),
@@ -198,7 +204,7 @@ impl RelativeHeat {
     /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier, in ns.
     fn saved_ns(&self, span: &Pages, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
-        let [slow, fast] = [slow, fast].map(|node| self.nodes[node.index()].latency.as_ns());
+        let [slow, fast] = [slow, fast].map(|node| self.latencies.ns(node));
         span.rate.mean * self.trust.share() * self.payback * (slow - fast)
     }
 
@@ -207,12 +213,34 @@ impl RelativeHeat {
         self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
     }
 
+    /// Whether a span on the fastest tier would not be promoted to it.
+    fn is_idle(&self, span: &Pages) -> bool {
+        let slower = (1..=self.tiers.slowest()).find_map(|tier| self.tiers.near(tier, span.node).next());
+        slower.is_some_and(|slower| self.saved_ns(span, slower) <= self.cost_ns(span, slower))
+    }
+
     /// Whether a span on slow memory is worth the place of one on the fastest tier.
     fn pays_instead(&self, span: &Pages, victim: &Pages) -> bool {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
         span.rate.is_higher(&victim.rate)
             && span.rate.mean > RATIO_MIN * victim.rate.mean
             && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
+    }
+
+    /// Whether the spans that are worth the place of a huge page's parts are together worth that of all of it.
+    fn pay_instead_of_whole(&self, hot: &[Pages], victim: &Pages) -> bool {
+        let mut left = victim.size.base_pages();
+        let lost_ns = left as f64 * (self.saved_ns(victim, hot[0].node) + self.cost_ns(victim, hot[0].node));
+        let mut gained_ns = 0.0;
+        for span in hot.iter().take_while(|span| self.pays_instead(span, victim)) {
+            let pages = span.base_pages().min(left);
+            gained_ns += pages as f64 * (self.saved_ns(span, span.node) - self.cost_ns(span, victim.node));
+            left -= pages;
+            if left == 0 {
+                break;
+            }
+        }
+        gained_ns > lost_ns
     }
 
     /// Moves a span's pages from the first on while there is room, at most `most`; returns the number of base
@@ -225,18 +253,14 @@ impl RelativeHeat {
         most: u64,
         draft: &mut Draft<'_>,
     ) -> u64 {
-        let size = span.size;
+        let pages = span.size.base_pages();
         let mut sent = 0;
-        while sent + size.base_pages() <= most.min(span.base_pages()) {
+        while sent + pages <= most.min(span.base_pages()) {
             let room = if destination == Destination::Free { &draft.spare } else { &draft.room };
-            let Some(to) = self.tiers.to(tier, span.node, size.base_pages(), room) else { break };
-            let (task, from, wish) = (span.task, span.node, Frame::ANY);
-            let page = Vpn(span.start + sent);
+            let Some(to) = self.tiers.to(tier, span.node, pages, room) else { break };
             let reason = if destination == Destination::Slower { Reason::MakeRoom } else { Reason::Hot };
-            draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
-            draft.room.shift(span.node, to, size.base_pages());
-            draft.spare.shift(span.node, to, size.base_pages());
-            sent += size.base_pages();
+            draft.push(span, Vpn(span.start + sent), to, reason);
+            sent += pages;
         }
         sent
     }
@@ -252,7 +276,8 @@ impl RelativeHeat {
         gone
     }
 
-    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free.
+    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free. What
+    /// programs will put there is expected to be as hot as the node's pages are in the mean.
     fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
         for used in view.nodes.iter().filter(|used| self.tier(used.node) == 0) {
             if used.free_pages * 100 >= used.pages * self.low {
@@ -260,7 +285,14 @@ impl RelativeHeat {
             }
             let high = (used.pages * self.high).div_ceil(100);
             let mut victims = std::mem::take(&mut draft.victims);
-            for victim in victims.iter_mut().rev().filter(|victim| victim.node == used.node) {
+            let own = || victims.iter().filter(|victim| victim.node == used.node);
+            let accesses: f64 = own().map(Pages::accesses).sum();
+            let mean = accesses / own().map(Pages::base_pages).sum::<u64>() as f64;
+            let is_cooler = |victim: &&mut Pages| {
+                let is_cool = RATIO_MIN * victim.rate.mean <= mean || self.is_idle(victim);
+                victim.node == used.node && is_cool
+            };
+            for victim in victims.iter_mut().rev().filter(is_cooler) {
                 let wanted = high.saturating_sub(draft.room.free(used.node));
                 if wanted == 0 {
                     break;
@@ -276,35 +308,47 @@ impl RelativeHeat {
     fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut promoted = Vec::new();
         hot.sort_by(Pages::hottest_first);
+        let mut promotable = self.promotable(&hot);
         let mut left = self.pages;
-        for mut span in hot {
-            if self.pays(&span) {
-                let sent = self.send(&span, 0, Destination::Free, left, draft);
-                promoted.extend(span.take(sent));
+        for at in 0..hot.len() {
+            let accesses = &mut promotable[hot[at].node.index()];
+            let mut most = left.min(hot[at].pages_with(*accesses));
+            for destination in [Destination::Free, Destination::Victims] {
+                let sent = self.promote_to(&hot[at..], destination, most, draft);
+                most -= sent;
                 left -= sent;
-            }
-            while left >= span.size.base_pages() && span.base_pages() > 0 {
-                let most = left.min(span.base_pages());
-                let places = self.make_room_for(&span, most, draft);
-                if places < span.size.base_pages() {
-                    break;
+                if let Some(sent) = hot[at].take(sent) {
+                    *accesses -= sent.accesses();
+                    promoted.push(sent);
                 }
-                let sent = self.send(&span, 0, Destination::Victims, most.min(places), draft);
-                promoted.extend(span.take(sent));
-                left -= sent;
             }
         }
         promoted
     }
 
-    /// Demotes the coolest victims that a span is worth the place of, until up to `wanted` pages have room.
-    /// Returns how many were demoted.
-    fn make_room_for(&self, span: &Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
+    /// Promotes up to `most` pages of the first of these spans; returns how many.
+    fn promote_to(&self, hot: &[Pages], destination: Destination, most: u64, draft: &mut Draft<'_>) -> u64 {
+        let span = &hot[0];
+        let most = most.min(span.base_pages());
+        let most = most - most % span.size.base_pages();
+        let places = match destination {
+            Destination::Victims => self.make_room_for(hot, most, draft),
+            _ if self.pays(span) => most,
+            _ => 0,
+        };
+        self.send(span, 0, destination, most.min(places), draft)
+    }
+
+    /// Demotes the coolest victims that the first of these spans is worth the place of, until up to `wanted`
+    /// pages have room. Returns how many were demoted.
+    fn make_room_for(&self, hot: &[Pages], wanted: u64, draft: &mut Draft<'_>) -> u64 {
         let mut gone = 0;
         while gone < wanted {
-            let Some(mut victim) = draft.victims.pop_if(|victim| self.pays_instead(span, victim)) else {
-                break;
+            let pays = |victim: &mut Pages| {
+                let fills_it = wanted - gone >= victim.size.base_pages();
+                self.pays_instead(&hot[0], victim) && (fills_it || self.pay_instead_of_whole(hot, victim))
             };
+            let Some(mut victim) = draft.victims.pop_if(pays) else { break };
             let demoted = self.demote(&mut victim, wanted - gone, draft);
             if victim.base_pages() > 0 {
                 draft.victims.push(victim);
@@ -342,7 +386,7 @@ impl Node {
         let kernel = &machine.kernel;
         let line_ns = LINE_BYTES as f64 / machine.node_bandwidth(node).as_mbps() * 1000.0;
         Node {
-            latency: machine.idle_latency(machine.nearest_initiator(node), node),
+            idle: machine.idle_latency(machine.nearest_initiator(node), node),
             copy: Time::from_ns(line_ns * (PAGE_BYTES / LINE_BYTES) as f64),
             move_ns: kernel.unmap_ns + kernel.shootdown_ns + kernel.remap_ns,
         }
@@ -373,6 +417,16 @@ struct Draft<'p> {
     demoted: u64,
 }
 
+impl Draft<'_> {
+    /// Plans a move of the page of a span that begins there.
+    fn push(&mut self, span: &Pages, page: Vpn, to: NodeId, reason: Reason) {
+        let Pages { task, size, node: from, .. } = *span;
+        self.plan.push_move(Move { task, page, size, from, to, wish: Frame::ANY }, reason);
+        self.room.shift(from, to, size.base_pages());
+        self.spare.shift(from, to, size.base_pages());
+    }
+}
+
 impl Migration for RelativeHeat {
     fn sensors(&self) -> Sensors {
         let regions = RegionSampling {
@@ -391,7 +445,8 @@ impl Migration for RelativeHeat {
         match event {
             Event::AccessSample(sample) => {
                 if let Some(node) = self.nodes.get(sample.node.index()) {
-                    self.sampled.add(sample, node.latency);
+                    self.sampled.add(sample, node.idle);
+                    sample.latency.into_iter().for_each(|took| self.latencies.add(sample.node, took));
                 }
             }
             Event::Completion(done) => self.complete(done),
@@ -404,6 +459,7 @@ impl Migration for RelativeHeat {
         let sampled = &self.sampled;
         self.trust.end_epoch(|pages| sampled.latest_share(pages));
         self.sampled.end_epoch(&view.regions, self.kept);
+        self.latencies.end_epoch();
         let samples = view.region_samples.map_or(self.samples, f64::from);
         if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
@@ -418,6 +474,7 @@ impl Migration for RelativeHeat {
         let (room, spare) = (room(self.low), room(self.high));
         let mut draft = Draft { plan, room, spare, victims, demoted: 0 };
         self.relieve(view, &mut draft);
+        self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, self.sampled.share(rate.mean * (end - start) as f64));
@@ -426,12 +483,13 @@ impl Migration for RelativeHeat {
     }
 
     fn state(&self) -> String {
-        to_text(&(&self.heat, &self.sampled, &self.refused, &self.trust))
+        to_text(&(&self.heat, &self.sampled, &self.refused, &self.trust, self.latencies.measured()))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        (self.heat, self.sampled, self.refused, self.trust) = from_text(state)?;
-        Ok(())
+        let measured;
+        (self.heat, self.sampled, self.refused, self.trust, measured) = from_text(state)?;
+        self.latencies.resume(measured)
     }
 }
 

@@ -31,6 +31,16 @@ impl Pages {
         self.end - self.start
     }
 
+    /// Accesses per epoch.
+    pub fn accesses(&self) -> f64 {
+        self.rate.mean * self.base_pages() as f64
+    }
+
+    /// Number of its base pages that have no more accesses per epoch than this.
+    pub fn pages_with(&self, accesses: f64) -> u64 {
+        ((accesses.max(0.0) / self.rate.mean) as u64).min(self.base_pages())
+    }
+
     /// Takes this many base pages from its front; `None` if that is none.
     pub fn take(&mut self, base_pages: u64) -> Option<Pages> {
         let front = Pages { end: self.start + base_pages, ..*self };

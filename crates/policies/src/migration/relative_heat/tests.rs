@@ -231,11 +231,7 @@ fn equally_sampled_pages_stay_and_so_do_those_that_prefetching_hides() {
     };
     let mut slow = samples(0..1000, SLOW, 2);
     assert!(is_still(&[fast.clone(), slow].concat()));
-    slow = samples(0..1000, SLOW, 20);
-    for event in &mut slow {
-        let Event::AccessSample(sample) = event else { continue };
-        sample.latency = Some(Time::from_ns(12.0));
-    }
+    slow = with_latency(samples(0..1000, SLOW, 20), 12.0);
     assert!(is_still(&[fast, slow].concat()));
 }
 
@@ -244,11 +240,7 @@ fn cold_pages_of_a_saturated_huge_page_yield_by_samples() {
     // Each of them has an access in every sampling interval.
     let huge = |start, node| Region { size: PageSize::Huge, ..region(start, 1, node, 50) };
     let view = seen(&[huge(512, SLOW), huge(1024, FAST)], 20);
-    let mut events = samples(512..1024, SLOW, 10);
-    for event in &mut events {
-        let Event::AccessSample(sample) = event else { continue };
-        sample.size = PageSize::Huge;
-    }
+    let events = with_size(samples(512..1024, SLOW, 10), PageSize::Huge);
     let moved = epochs(policy("relative-heat").as_mut(), &view, &events, EPOCHS_MIN);
     assert_eq!(moved.last().unwrap(), &[vec![512], vec![1024]]);
     let none = epochs(policy("relative-heat:period=0").as_mut(), &view, &[], EPOCHS_MIN);
@@ -272,4 +264,81 @@ fn promotions_of_pages_that_are_never_accessed_again_become_rare() {
     assert!(promoted[..10].iter().sum::<usize>() >= 80, "{promoted:?}");
     let epochs = promoted.iter().filter(|&&pages| pages > 0).count();
     assert!(epochs < 50, "it is tried again now and then: {promoted:?}");
+}
+
+#[test]
+fn memory_as_hot_as_what_may_come_is_not_freed_for_it() {
+    for reads in [1, 9, 50] {
+        let alike = [region(0, 900, FAST, reads), region(900, 90, FAST, reads)];
+        assert_eq!(decide("relative-heat", &alike, 0), (vec![], vec![]), "{reads}");
+    }
+    assert_eq!(decide("relative-heat", &[region(0, 990, FAST, 0)], 0).1.len(), 30, "idle pages are");
+}
+
+fn with_size(mut events: Vec<Event>, of: PageSize) -> Vec<Event> {
+    for event in &mut events {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.size = of;
+    }
+    events
+}
+
+#[test]
+fn huge_page_yields_to_base_pages_only_if_they_are_accessed_more_than_all_of_it() {
+    let huge = Region { size: PageSize::Huge, ..region(1024, 1, FAST, 50) };
+    let view = seen(&[region(0, 20, SLOW, 50), huge], 20);
+    let of_huge = with_size(samples(1024..1536, FAST, 2), PageSize::Huge);
+    for (each, up) in [(20, 0), (200, 20)] {
+        let events = [samples(0..20, SLOW, each), of_huge.clone()].concat();
+        let moved = epochs(policy("relative-heat").as_mut(), &view, &events, EPOCHS_MIN);
+        let [promoted, demoted] = moved.last().unwrap();
+        assert_eq!((promoted.len(), demoted.len()), (up, up.min(1)), "{each} of each");
+    }
+}
+
+fn with_latency(mut events: Vec<Event>, latency_ns: f64) -> Vec<Event> {
+    for event in &mut events {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.latency = Some(Time::from_ns(latency_ns));
+    }
+    events
+}
+
+#[test]
+fn accesses_leave_a_loaded_fast_node_until_latencies_are_equal() {
+    let mut view = seen(&[region(0, 500, SLOW, 0), region(2000, 980, FAST, 0)], 200);
+    view.nodes.push(node_view(SLOW, 10_000, 9000));
+    let down = |fast_ns, slow_ns| {
+        let fast = with_latency(samples(2000..2980, FAST, 4), fast_ns);
+        let slow = with_latency(samples(0..500, SLOW, 4), slow_ns);
+        let moved = epochs(policy("relative-heat").as_mut(), &view, &[fast, slow].concat(), EPOCHS_MIN);
+        let [up, down] = moved.last().unwrap().clone();
+        (up.len(), down.len())
+    };
+    // The half of 1 - 240 / 480 of 980 pages that are accessed alike.
+    assert_eq!(down(480.0, 240.0), (0, 245));
+    assert_eq!(down(260.0, 240.0), (0, 0), "nearly equal");
+    // A loaded slow node gives away a part of its accesses at once: free memory above 3 % is 170 pages.
+    let (up, _) = down(80.0, 480.0);
+    assert!((170..=500 * 400 / 960).contains(&up), "{up}");
+    let (up, _) = down(200.0, 240.0);
+    assert_eq!(up, 500 * 40 / 480, "a loaded fast node takes few");
+}
+
+#[test]
+fn nodes_without_load_keep_their_pages_whichever_is_nearer() {
+    // HBM, whose idle latency is above DDR5's.
+    let hbm =
+        machine(&[N { read_ns: 130.0, ..node(0, 0, 90_000.0) }, N { read_ns: 110.0, ..node(1, 0, 9000.0) }]);
+    let policy = || crate::parse("local+relative-heat").unwrap().migration(&hbm);
+    let view = seen(&[region(0, 500, SLOW, 0), region(2000, 500, FAST, 0)], 400);
+    let with = |slow_ns| {
+        let fast = with_latency(samples(2000..2500, FAST, 4), 130.0);
+        let slow = with_latency(samples(0..500, SLOW, 4), slow_ns);
+        let moved = epochs(policy().as_mut(), &view, &[fast, slow].concat(), EPOCHS_MIN);
+        moved.last().unwrap().clone().map(|pages| pages.len())
+    };
+    assert_eq!(with(110.0), [0, 0]);
+    let [up, down] = with(390.0);
+    assert_eq!((up, down), (500 * 260 / 390 / 2, 0), "DDR5 is loaded");
 }

@@ -1,0 +1,75 @@
+//! Load: accesses are spread until the nodes' latencies under load are equal, after Colloid (Vuppalapati and
+//! Agarwal, SOSP 2024).
+
+use memtide_core::policy::Reason;
+use memtide_core::{NodeId, Vpn};
+
+use super::pages::Pages;
+use super::{Draft, RelativeHeat};
+
+/// How many times another node's latency that of a loaded node must be before pages leave it.
+const UNEQUAL: f64 = 1.1;
+
+impl RelativeHeat {
+    /// Share of a node's accesses that may leave it for another in an epoch: half of what makes their
+    /// latencies equal if these are proportional to the accesses.
+    fn shift(&self, from: NodeId, to: NodeId) -> f64 {
+        (1.0 - self.latencies.ns(to) / self.latencies.ns(from)).max(0.0) / 2.0
+    }
+
+    /// Accesses of each node that its promotions in an epoch may have: any number while neither end is loaded.
+    pub(super) fn promotable(&self, slower: &[Pages]) -> Vec<f64> {
+        let mut accesses = vec![0.0; self.nodes.len()];
+        slower.iter().for_each(|span| accesses[span.node.index()] += span.accesses());
+        let of_nodes = (0u8..).map(NodeId).zip(accesses);
+        let limit = |(node, accesses): (NodeId, f64)| {
+            let fast = self.fastest(node);
+            let is_loaded = self.latencies.is_loaded(node) || self.latencies.is_loaded(fast);
+            if is_loaded { accesses * self.shift(node, fast) } else { f64::INFINITY }
+        };
+        of_nodes.map(limit).collect()
+    }
+
+    /// Demotes hot pages of loaded nodes of the fastest tier, where slower nodes have less latency now.
+    pub(super) fn spread(&self, draft: &mut Draft<'_>) {
+        let mut victims = std::mem::take(&mut draft.victims);
+        for loaded in (0u8..).map(NodeId).take(self.nodes.len()) {
+            if self.tier(loaded) == 0
+                && self.latencies.is_loaded(loaded)
+                && let Some(to) = self.relief(loaded, draft)
+            {
+                self.unload(loaded, to, &mut victims, draft);
+            }
+        }
+        victims.retain(|victim| victim.base_pages() > 0);
+        draft.victims = victims;
+    }
+
+    /// The slower node with the least latency, if that is less than this one's and it has room.
+    fn relief(&self, loaded: NodeId, draft: &Draft<'_>) -> Option<NodeId> {
+        let slower = (0u8..).map(NodeId).take(self.nodes.len()).filter(|&node| self.tier(node) > 0);
+        let with_room = slower.filter(|&node| draft.room.of(node) > 0);
+        let to = with_room.min_by(|&a, &b| self.latencies.ns(a).total_cmp(&self.latencies.ns(b)))?;
+        (self.latencies.ns(loaded) > UNEQUAL * self.latencies.ns(to)).then_some(to)
+    }
+
+    /// Moves the hottest pages from a loaded node to another until as many accesses as may go have gone.
+    fn unload(&self, loaded: NodeId, to: NodeId, victims: &mut [Pages], draft: &mut Draft<'_>) {
+        let own = victims.iter().filter(|victim| victim.node == loaded);
+        let mut accesses = own.map(Pages::accesses).sum::<f64>() * self.shift(loaded, to);
+        for victim in victims.iter_mut().filter(|victim| victim.node == loaded) {
+            let saved_ns =
+                victim.rate.mean * self.payback * (self.latencies.ns(loaded) - self.latencies.ns(to));
+            if saved_ns <= self.cost_ns(victim, to) {
+                break;
+            }
+            let most = victim.pages_with(accesses).min(self.pages - draft.demoted).min(draft.room.of(to));
+            let whole = most - most % victim.size.base_pages();
+            for page in (0..whole).step_by(victim.size.base_pages() as usize) {
+                draft.push(victim, Vpn(victim.start + page), to, Reason::Bandwidth);
+            }
+            draft.demoted += whole;
+            accesses -= victim.take(whole).map_or(0.0, |gone| gone.accesses());
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Runs a workload on the host's own threads and memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, RwLock};
+use std::time::{Duration, Instant};
+
+use memtide_core::Mark;
+
+use crate::entry::OnMark;
+use crate::memory::Native;
+use crate::workload::{Part, Phase, Workload};
+
+/// Time from one burst to the next, if a workload runs in bursts.
+const BURST_PERIOD: Duration = Duration::from_millis(80);
+
+/// How a native run spends its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Minimum time in which the region is repeated before it is measured: time for page migration.
+    pub warm_up: Duration,
+    /// Share of the time in which the threads work, in %, from 1 to 100. In a virtual machine whose clock is
+    /// emulated, idle time costs the host little.
+    pub duty_percent: u32,
+}
+
+impl Pace {
+    /// Once, at full speed.
+    pub const FULL: Pace = Pace { warm_up: Duration::ZERO, duty_percent: 100 };
+}
+
+/// Runs a workload on the host's own memory and threads. Calls `at` for each mark, while all threads wait.
+pub fn run_native<W: Workload>(workload: &W, pace: Pace, at: OnMark<'_>) {
+    let parts = Part::of(workload);
+    let begin = parts.iter().position(|part| matches!(part, Part::Mark(Mark::Begin)));
+    let (before, region) = parts.split_at(begin.unwrap_or(0));
+    let run = Run {
+        workload,
+        at,
+        barrier: Barrier::new(workload.threads()),
+        pauses: Pauses::default(),
+        done: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        let threads = (0..workload.threads()).map(|thread| {
+            let run = &run;
+            scope.spawn(move || {
+                let mut worker = Worker { run, thread, local: workload.local(thread) };
+                worker.all(before);
+                if !pace.warm_up.is_zero() {
+                    worker.repeat(region, before, pace.warm_up);
+                }
+                worker.all(region);
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        if pace.duty_percent < 100 {
+            let busy = BURST_PERIOD * pace.duty_percent / 100;
+            run.pauses.take(busy, BURST_PERIOD - busy, || threads.iter().all(|thread| thread.is_finished()));
+        }
+    });
+}
+
+/// What the threads of a run share.
+struct Run<'a, W> {
+    workload: &'a W,
+    at: OnMark<'a>,
+    barrier: Barrier,
+    pauses: Pauses,
+    /// Whether the region has been repeated for long enough.
+    done: AtomicBool,
+}
+
+struct Worker<'a, W: Workload> {
+    run: &'a Run<'a, W>,
+    thread: usize,
+    local: W::Local,
+}
+
+impl<W: Workload> Worker<'_, W> {
+    fn all(&mut self, parts: &[Part<W::Step>]) {
+        parts.iter().for_each(|part| self.part(part));
+    }
+
+    fn part(&mut self, part: &Part<W::Step>) {
+        match part {
+            Part::Mark(mark) => self.mark(*mark),
+            Part::Phase(phase) => self.phase(phase),
+        }
+        self.run.barrier.wait();
+    }
+
+    fn mark(&self, mark: Mark) {
+        if self.thread == 0 {
+            (self.run.at)(mark);
+        }
+    }
+
+    fn phase(&mut self, phase: &Phase<W::Step>) {
+        let Run { workload, pauses, .. } = self.run;
+        workload.begin(&mut Native, phase.step, &mut self.local);
+        for item in phase.share(self.thread, workload.threads()) {
+            workload.run(&mut Native, phase.step, item, &mut self.local);
+            pauses.wait();
+        }
+        workload.finish(&mut Native, phase.step, &mut self.local);
+    }
+
+    /// Repeats the region's phases for some time, as a part of the warm-up.
+    fn repeat(&mut self, region: &[Part<W::Step>], before: &[Part<W::Step>], time: Duration) {
+        if !before.iter().any(|part| matches!(part, Part::Mark(Mark::WarmUp))) {
+            self.part(&Part::Mark(Mark::WarmUp));
+        }
+        let begin = Instant::now();
+        while !self.run.done.load(Ordering::Relaxed) {
+            region.iter().filter(|part| matches!(part, Part::Phase(_))).for_each(|part| self.part(part));
+            if self.thread == 0 {
+                self.run.done.store(begin.elapsed() >= time, Ordering::Relaxed);
+            }
+            self.run.barrier.wait();
+        }
+    }
+}
+
+/// Pauses of all threads at once, between two items.
+#[derive(Default)]
+struct Pauses {
+    pausing: AtomicBool,
+    /// Locked during a pause.
+    gate: RwLock<()>,
+}
+
+impl Pauses {
+    /// Lets the threads work and pause in turn until they have ended.
+    fn take(&self, busy: Duration, idle: Duration, ended: impl Fn() -> bool) {
+        while !ended() {
+            std::thread::sleep(busy);
+            let gate = self.gate.write().expect("no thread panics");
+            self.pausing.store(true, Ordering::Relaxed);
+            std::thread::sleep(idle);
+            self.pausing.store(false, Ordering::Relaxed);
+            drop(gate);
+        }
+    }
+
+    fn wait(&self) {
+        if self.pausing.load(Ordering::Relaxed) {
+            drop(self.gate.read().expect("no thread panics"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::algorithms::stream::Stream;
+    use crate::array::Space;
+    use crate::params::Settings;
+    use crate::workload::Algorithm;
+
+    /// Time from the first mark to the second, and the marks.
+    fn marks(params: &str, pace: Pace) -> (Duration, Vec<Mark>) {
+        let settings = Settings::new(&Stream::INFO, &params.parse().unwrap()).unwrap();
+        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
+        let made = Mutex::new(Vec::new());
+        run_native(&workload, pace, &|mark| made.lock().unwrap().push((Instant::now(), mark)));
+        let made = made.into_inner().unwrap();
+        let warm_up = made.get(1).map_or(Duration::ZERO, |second| second.0 - made[0].0);
+        (warm_up, made.into_iter().map(|(_, mark)| mark).collect())
+    }
+
+    #[test]
+    fn region_is_repeated_for_the_warm_up_whether_or_not_the_workload_has_one() {
+        let pace = Pace { warm_up: Duration::from_millis(50), ..Pace::FULL };
+        for iterations in [1, 3] {
+            let params = format!("footprint_mib=1,threads=2,kernel=copy,iterations={iterations}");
+            let (warm_up, made) = marks(&params, pace);
+            assert_eq!(made, [Mark::WarmUp, Mark::Begin]);
+            assert!(warm_up >= pace.warm_up, "{warm_up:?}");
+        }
+        assert_eq!(marks("footprint_mib=1,threads=2,kernel=copy,iterations=1", Pace::FULL).1, [Mark::Begin]);
+    }
+
+    #[test]
+    fn threads_pause_for_their_share_of_the_time() {
+        let pace = Pace { warm_up: Duration::from_millis(300), duty_percent: 1 };
+        let begin = Instant::now();
+        let items = std::sync::atomic::AtomicU64::new(0);
+        let pauses = Pauses::default();
+        let busy = BURST_PERIOD * pace.duty_percent / 100;
+        let working = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while begin.elapsed() < pace.warm_up {
+                    items.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                    pauses.wait();
+                }
+                working.store(false, Ordering::Relaxed);
+            });
+            pauses.take(busy, BURST_PERIOD - busy, || !working.load(Ordering::Relaxed));
+        });
+        // One item of 1 ms in each burst of 0.8 ms, or two; 300 without pauses.
+        let items = items.into_inner();
+        assert!((1..=60).contains(&items), "{items} items in {:?}", begin.elapsed());
+    }
+}
