@@ -79,8 +79,9 @@ pub fn all(least_pages: u64) -> io::Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// The second field of proc_pid_statm(5); 0 for a kernel thread.
-fn resident_pages(pid: i32) -> Option<u64> {
+/// Resident base pages of a process, the second field of proc_pid_statm(5): 0 for a kernel thread, `None` if
+/// there is no such process.
+pub fn resident_pages(pid: i32) -> Option<u64> {
     let figures = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     figures.split(' ').nth(1)?.parse().ok()
 }

@@ -64,6 +64,7 @@ impl Live {
             now: Time::ZERO,
             troubles: Vec::new(),
             lost: false,
+            moved: Vec::new(),
         };
         let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
         Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
@@ -183,6 +184,9 @@ impl Live {
             return self.complete_all(moves, Outcome::Refused(Refusal::DryRun));
         }
         let results = self.carry_out(process.pid, size, moves);
+        if results.iter().any(Result::is_ok) {
+            self.watched.moved.push(process.pid);
+        }
         let ended = results.iter().any(|result| matches!(result, Err(Refusal::Gone))) && !is_alive(&process);
         let time = self.now();
         self.done.extend(moves.iter().zip(results).map(|(planned, result)| {
@@ -263,6 +267,7 @@ impl Host for Live {
         view.nodes = self.node_views();
         self.sensors.fill(&mut self.watched, view, events);
         self.watched.since = self.watched.now;
+        self.watched.moved.clear();
         self.forget_if_lost();
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Watched {
     pub troubles: Vec<String>,
     /// A sensor lost its state: the processes must be watched again.
     pub lost: bool,
+    /// Processes whose pages were moved since the last observation.
+    pub moved: Vec<Pid>,
 }
 
 impl Watched {

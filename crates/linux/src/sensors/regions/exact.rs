@@ -1,5 +1,6 @@
 //! Parts of a region on one node, page by page: by the page frames in /proc/PID/pagemap.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
@@ -8,19 +9,27 @@ use rustix::process::Pid;
 
 use super::Found;
 use super::located::{Located, Run};
+use crate::processes::{Process, resident_pages};
 use crate::sys::pagemap::{ENTRY_BYTES, frames, present};
 use crate::topology::FrameNodes;
 
-/// Resident base pages of all processes up to which every one is looked up in each epoch: 768 MiB. That takes
-/// some 10 ms of base pages on an AMD EPYC of Zen 4, and little of huge ones.
+/// Resident base pages of all processes up to which every one is looked up: 768 MiB. That takes some 10 ms of
+/// base pages on an AMD EPYC of Zen 4, and little of huge ones.
 pub const PAGES_MAX: u64 = 3 << 16;
 
 /// Base pages whose entries are read at once.
 const CHUNK: u64 = 4096;
 
+/// Epochs for which pages are taken to be where they were, while no page is moved or added.
+const EPOCHS_MAX: u32 = 8;
+
+/// Part of the resident pages by which their number may change in that time.
+const CHANGE_MAX: u64 = 256;
+
 /// Looks up the frames of pages.
 #[derive(Debug, Default)]
 pub struct PageFrames {
+    known: HashMap<Pid, Known>,
     nodes: FrameNodes,
     entries: Vec<u8>,
     /// The kernel does not show frames, or is too old, or does not tell their nodes.
@@ -42,6 +51,26 @@ enum Failed {
     Unknown,
 }
 
+/// Where all of a process's pages in its regions were.
+#[derive(Debug, Default)]
+struct Known {
+    started_ticks: u64,
+    resident_pages: u64,
+    epochs: u32,
+    /// In order of address.
+    runs: Vec<Run>,
+}
+
+impl Known {
+    /// The parts of these runs in a region.
+    fn within(&self, found: &Found) -> Vec<Run> {
+        let (start, end) = (found.start, found.start + found.pages);
+        let first = self.runs.partition_point(|run| run.end <= start);
+        let within = self.runs[first..].iter().take_while(|run| run.start < end);
+        within.map(|run| Run { start: run.start.max(start), end: run.end.min(end), ..*run }).collect()
+    }
+}
+
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Failed {
         Failed::Now(error)
@@ -49,9 +78,44 @@ impl From<io::Error> for Failed {
 }
 
 impl PageFrames {
+    /// Forgets all other processes.
+    pub fn keep(&mut self, processes: &[Process]) {
+        self.known.retain(|pid, _| processes.iter().any(|process| process.pid == *pid));
+    }
+
     /// The runs of each region, whose nodes get the numbers that `number` says; `None` if frames are not
-    /// readable.
+    /// readable. Looks pages up if some of this process's were moved, or came or went, or after some epochs.
     pub fn runs(
+        &mut self,
+        process: &Process,
+        is_moved: bool,
+        found: &[Found],
+        number: impl Fn(NodeId) -> Option<NodeId>,
+    ) -> Option<Vec<Vec<Run>>> {
+        let resident_pages = resident_pages(process.pid.as_raw_nonzero().get())?;
+        if let Some(known) = self.known.get_mut(&process.pid) {
+            known.epochs += 1;
+            let is_same = known.started_ticks == process.started_ticks
+                && known.resident_pages.abs_diff(resident_pages) <= resident_pages / CHANGE_MAX;
+            if is_same && !is_moved && known.epochs < EPOCHS_MAX {
+                return Some(found.iter().map(|found| known.within(found)).collect());
+            }
+        }
+        let all = self.look_up_all(process.pid, found, number);
+        let known = |all: &Vec<Vec<Run>>| Known {
+            started_ticks: process.started_ticks,
+            resident_pages,
+            epochs: 0,
+            runs: all.concat(),
+        };
+        match all.as_ref().map(known) {
+            Some(known) => self.known.insert(process.pid, known),
+            None => self.known.remove(&process.pid),
+        };
+        all
+    }
+
+    fn look_up_all(
         &mut self,
         pid: Pid,
         found: &[Found],
@@ -166,9 +230,9 @@ mod tests {
         let memory = vec![7u8; pages * 4096 + 4096];
         let start = (memory.as_ptr() as u64).div_ceil(4096);
         let found = Found { start, pages: pages as u64, accesses: 0, age: 0 };
-        let pid = rustix::process::getpid();
+        let process = crate::processes::one(rustix::process::getpid()).expect("this process");
         let mut page_frames = PageFrames::default();
-        let Some(runs) = page_frames.runs(pid, &[found], Some) else {
+        let Some(runs) = page_frames.runs(&process, false, &[found], Some) else {
             assert!(page_frames.is_hidden, "it is known why");
             return;
         };
@@ -176,6 +240,30 @@ mod tests {
             runs[0].iter().map(|run| run.end.min(start + pages as u64) - run.start.max(start)).sum();
         assert_eq!(resident, pages as u64, "{runs:?}");
         assert!(runs[0].is_sorted_by(|a, b| a.end <= b.start));
+        let half = [(0, 300), (300, 400)].map(|(at, pages)| Found { start: start + at, pages, ..found });
+        let before = page_frames.known[&process.pid].epochs;
+        let parts = page_frames.runs(&process, false, &half, Some).expect("as before");
+        let known = &page_frames.known[&process.pid];
+        // Others' tests may have changed how much is resident.
+        assert!(known.epochs == before + 1 || known.epochs == 0);
+        let resident: u64 = parts.concat().iter().map(|run| run.end - run.start).sum();
+        assert_eq!(resident, pages as u64, "{parts:?}");
+        let moved = page_frames.runs(&process, true, &half, Some).expect("as before");
+        assert_eq!((page_frames.known[&process.pid].epochs, moved), (0, parts));
+        page_frames.keep(&[]);
+        assert!(page_frames.known.is_empty());
         drop(memory);
+    }
+
+    #[test]
+    fn parts_of_known_runs_are_those_in_the_region() {
+        let located = |node| Located { node: NodeId(node), size: PageSize::Base, written: false };
+        let run = |start, end, node| Run { start, end, located: located(node) };
+        let known = Known { runs: vec![run(10, 20, 0), run(20, 30, 1), run(40, 50, 0)], ..Known::default() };
+        let within = |start, pages| known.within(&Found { start, pages, accesses: 0, age: 0 });
+        assert_eq!(within(0, 10), []);
+        assert_eq!(within(12, 13), [run(12, 20, 0), run(20, 25, 1)]);
+        assert_eq!(within(25, 100), [run(25, 30, 1), run(40, 50, 0)]);
+        assert_eq!(within(30, 10), []);
     }
 }

@@ -112,8 +112,9 @@ impl RegionSensor {
         view: &mut View,
     ) -> io::Result<()> {
         let left = frames_left.checked_sub(process.resident_pages).filter(|_| self.writes.is_none());
+        let is_moved = watched.moved.contains(&process.pid);
         if let Some(left) = left
-            && let Some(all) = self.page_frames.runs(process.pid, found, |id| watched.number(id))
+            && let Some(all) = self.page_frames.runs(process, is_moved, found, |id| watched.number(id))
         {
             *frames_left = left;
             push_runs(process, found, &all, view);
@@ -221,6 +222,7 @@ impl Sense for RegionSensor {
             Err(error) => return self.failed(&error, watched),
         };
         (self.failures, self.has_worked) = (0, true);
+        self.page_frames.keep(&watched.processes);
         view.region_samples = self.monitor.monitor.samples();
         let regions: usize = all.iter().map(Vec::len).sum();
         let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);

@@ -1,5 +1,13 @@
 //! Load: accesses are spread until the nodes' latencies under load are equal, after Colloid (Vuppalapati and
 //! Agarwal, SOSP 2024).
+//!
+//! Latencies are proportional to accesses at most, so that the share below makes those of two nodes equal at
+//! most; half of it moves in an epoch, and the next one measures again.
+//!
+//! ```text
+//!   L0 |====================|        1/2 (1 - L1/L0) of the accesses of the loaded node move
+//!   L1 |==========|--------->
+//! ```
 
 use memtide_core::policy::Reason;
 use memtide_core::{NodeId, Vpn};
@@ -7,17 +15,16 @@ use memtide_core::{NodeId, Vpn};
 use super::pages::Pages;
 use super::{Draft, RelativeHeat};
 
-/// How many times another node's latency that of a loaded node must be before pages leave it.
+/// Ratio of the latencies of a loaded node and another from which on pages leave the loaded node.
 const UNEQUAL: f64 = 1.1;
 
 impl RelativeHeat {
-    /// Share of a node's accesses that may leave it for another in an epoch: half of what makes their
-    /// latencies equal if these are proportional to the accesses.
+    /// Share of a node's accesses that may move to another in an epoch.
     fn shift(&self, from: NodeId, to: NodeId) -> f64 {
         (1.0 - self.latencies.ns(to) / self.latencies.ns(from)).max(0.0) / 2.0
     }
 
-    /// Accesses of each node that its promotions in an epoch may have: any number while neither end is loaded.
+    /// Limit of the accesses of the pages promoted from each node in an epoch; none if neither end is loaded.
     pub(super) fn promotable(&self, slower: &[Pages]) -> Vec<f64> {
         let mut accesses = vec![0.0; self.nodes.len()];
         slower.iter().for_each(|span| accesses[span.node.index()] += span.accesses());

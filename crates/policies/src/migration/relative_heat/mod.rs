@@ -201,16 +201,17 @@ impl RelativeHeat {
         (from.copy + to.copy).as_ns() + from.move_ns / span.size.base_pages() as f64
     }
 
-    /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier, in ns.
+    /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier and accessed
+    /// as often as now, in ns.
     fn saved_ns(&self, span: &Pages, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
         let [slow, fast] = [slow, fast].map(|node| self.latencies.ns(node));
-        span.rate.mean * self.trust.share() * self.payback * (slow - fast)
+        span.rate.mean * self.payback * (slow - fast)
     }
 
     /// Whether a span is worth a free place on the fastest tier.
     fn pays(&self, span: &Pages) -> bool {
-        self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
+        self.trust.share() * self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
     }
 
     /// Whether a span on the fastest tier would not be promoted to it.
@@ -219,12 +220,14 @@ impl RelativeHeat {
         slower.is_some_and(|slower| self.saved_ns(span, slower) <= self.cost_ns(span, slower))
     }
 
-    /// Whether a span on slow memory is worth the place of one on the fastest tier.
+    /// Whether a span on slow memory is worth the place of one on the fastest tier, once it has no more
+    /// accesses than promoted pages keep.
     fn pays_instead(&self, span: &Pages, victim: &Pages) -> bool {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
-        span.rate.is_higher(&victim.rate)
-            && span.rate.mean > RATIO_MIN * victim.rate.mean
-            && self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
+        let kept = self.trust.share();
+        kept * span.rate.at_least > victim.rate.at_most
+            && kept * span.rate.mean > RATIO_MIN * victim.rate.mean
+            && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
     /// Whether the spans that are worth the place of a huge page's parts are together worth that of all of it.
@@ -234,7 +237,8 @@ impl RelativeHeat {
         let mut gained_ns = 0.0;
         for span in hot.iter().take_while(|span| self.pays_instead(span, victim)) {
             let pages = span.base_pages().min(left);
-            gained_ns += pages as f64 * (self.saved_ns(span, span.node) - self.cost_ns(span, victim.node));
+            let saved_ns = self.trust.share() * self.saved_ns(span, span.node);
+            gained_ns += pages as f64 * (saved_ns - self.cost_ns(span, victim.node));
             left -= pages;
             if left == 0 {
                 break;
