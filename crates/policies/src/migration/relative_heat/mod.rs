@@ -465,7 +465,9 @@ impl Migration for RelativeHeat {
         self.sampled.end_epoch(&view.regions, self.kept);
         self.latencies.end_epoch();
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        if samples > 0.0 {
+        if self.sampled.epochs().is_some() {
+            self.heat = Heat::default();
+        } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
         let mut movable = Vec::new();

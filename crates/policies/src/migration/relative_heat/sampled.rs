@@ -40,6 +40,9 @@ struct Count {
 pub(super) struct Sampled {
     /// By task and page, each once.
     counts: Vec<Count>,
+    /// Memory for the next epoch's counts.
+    #[serde(skip)]
+    merged: Vec<Count>,
     /// Samples since the last epoch, in order of arrival.
     fresh: Vec<Fresh>,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
@@ -61,6 +64,12 @@ struct Fresh {
     accesses: f64,
     size: PageSize,
     node: NodeId,
+}
+
+impl Fresh {
+    fn page(&self) -> (TaskId, u64) {
+        (self.task, self.page)
+    }
 }
 
 /// Adjacent pages of one size on one node.
@@ -153,7 +162,7 @@ impl Sampled {
             return;
         }
         let mut fresh = std::mem::take(&mut self.fresh);
-        fresh.sort_by_key(|sample| (sample.task, sample.page));
+        fresh.sort_by_key(Fresh::page);
         self.epochs = self.epochs * kept + 1.0;
         self.samples = self.samples * kept + fresh.len() as f64;
         self.accesses = self.accesses * kept + fresh.iter().map(|sample| sample.accesses).sum::<f64>();
@@ -185,25 +194,30 @@ impl Sampled {
 
     fn merge(&mut self, fresh: &[Fresh], kept: f64) {
         let least = self.accesses / self.samples.max(1.0) * FORGOTTEN;
-        let before = std::mem::take(&mut self.counts);
-        let older = before.into_iter().map(|count| Count { accesses: count.accesses * kept, ..count });
-        let newer = fresh.iter().map(|&Fresh { task, page, accesses, .. }| Count { task, page, accesses });
-        let mut all: Vec<Count> = older.chain(newer).collect();
-        all.sort_by_key(|count| (count.task, count.page));
-        all.dedup_by(|next, count| {
-            let is_one = (count.task, count.page) == (next.task, next.page);
-            if is_one {
-                count.accesses += next.accesses;
+        let mut all = std::mem::take(&mut self.merged);
+        let mut add = |task, page, accesses| {
+            if accesses >= least {
+                all.push(Count { task, page, accesses });
             }
-            is_one
-        });
-        all.retain(|count| count.accesses >= least);
+        };
+        let sum = |samples: &[Fresh]| samples.iter().map(|sample| sample.accesses).sum::<f64>();
+        let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
+        for older in &self.counts {
+            let page = (older.task, older.page);
+            while let Some(samples) = newer.next_if(|samples| samples[0].page() < page) {
+                add(samples[0].task, samples[0].page, sum(samples));
+            }
+            let more = newer.next_if(|samples| samples[0].page() == page).map_or(0.0, sum);
+            add(older.task, older.page, older.accesses * kept + more);
+        }
+        newer.for_each(|samples| add(samples[0].task, samples[0].page, sum(samples)));
         if all.len() > COUNTS_MAX {
             let mut accesses: Vec<f64> = all.iter().map(|count| count.accesses).collect();
             let least = *accesses.select_nth_unstable_by(COUNTS_MAX, |a, b| b.total_cmp(a)).1;
             all.retain(|count| count.accesses > least);
         }
-        self.counts = all;
+        self.merged = std::mem::replace(&mut self.counts, all);
+        self.merged.clear();
     }
 
     /// All pages of the regions, with bounds of their rates as far as these deviations allow.
