@@ -11,7 +11,7 @@ use crate::memory::Native;
 use crate::workload::{Part, Phase, Workload};
 
 /// Time from one burst to the next, if a workload runs in bursts.
-const BURST_PERIOD: Duration = Duration::from_millis(80);
+const BURST_PERIOD: Duration = Duration::from_millis(20);
 
 /// How a native run spends its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

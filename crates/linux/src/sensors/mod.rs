@@ -15,7 +15,9 @@ mod watermarks;
 use std::fmt;
 use std::io;
 
-use memtide_core::policy::{Answer, Answers, Delivery, Event, Sensor, SensorRefused, Sensors, View};
+use memtide_core::policy::{
+    Answer, Answers, Delivery, Event, RegionSampling, Sensor, SensorRefused, Sensors, View,
+};
 use memtide_core::{NodeId, TaskId, Time};
 use rustix::process::Pid;
 
@@ -120,6 +122,16 @@ pub fn answers() -> Answers {
     answers
 }
 
+fn has_access_samples(open: &[(usize, Sensor, Box<dyn Sense>)]) -> bool {
+    open.iter().any(|(_, sensor, _)| matches!(sensor, Sensor::AccessSamples(_)))
+}
+
+/// The sampling of regions beside access samples, which a policy asked for before them: regions need only show
+/// which pages there are, and get a tenth of the budget.
+fn beside_samples(regions: RegionSampling) -> RegionSampling {
+    RegionSampling { budget_bp: regions.budget_bp.map(|budget_bp| (budget_bp / 10).max(1)), ..regions }
+}
+
 /// The sensors that a policy requests.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSensors(Vec<(Sensor, Box<dyn Sense>)>, Answers);
@@ -132,9 +144,15 @@ impl OpenSensors {
             true => requests.clone().require(Sensor::Regions(hint_faults::SAMPLING)),
             false => requests.clone(),
         };
-        let mut open = Vec::new();
+        let mut open: Vec<(usize, Sensor, Box<dyn Sense>)> = Vec::new();
         let answers = Answers::ask(&requests, |sensor| {
-            let (at, opened) = (0..).zip(ALL).find_map(|(at, entry)| Some((at, entry(sensor, setup)?)))?;
+            let granted = match sensor {
+                Sensor::Regions(regions) if has_access_samples(&open) => {
+                    Sensor::Regions(beside_samples(*regions))
+                }
+                other => *other,
+            };
+            let (at, opened) = (0..).zip(ALL).find_map(|(at, entry)| Some((at, entry(&granted, setup)?)))?;
             Some(match opened {
                 Ok(opened) => {
                     let answer = opened.answer();

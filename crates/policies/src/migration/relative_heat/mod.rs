@@ -1,5 +1,6 @@
 //! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
 
+mod calm;
 mod heat;
 mod latencies;
 mod load;
@@ -15,6 +16,7 @@ use memtide_core::policy::{
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
+use self::calm::Calm;
 use self::heat::Heat;
 use self::latencies::Latencies;
 use self::pages::Pages;
@@ -141,6 +143,7 @@ struct RelativeHeat {
     refused: Refused,
     trust: Trust,
     latencies: Latencies,
+    calm: Calm,
 }
 
 /// What the machine file says of a node.
@@ -183,6 +186,7 @@ impl RelativeHeat {
             sampled: Sampled::default(),
             refused: Refused::default(),
             trust: Trust::default(),
+            calm: Calm::default(),
         }
     }
 
@@ -293,8 +297,8 @@ impl RelativeHeat {
             let accesses: f64 = own().map(Pages::accesses).sum();
             let mean = accesses / own().map(Pages::base_pages).sum::<u64>() as f64;
             let is_cooler = |victim: &&mut Pages| {
-                let is_cool = RATIO_MIN * victim.rate.mean <= mean || self.is_idle(victim);
-                victim.node == used.node && is_cool
+                let is_cool = RATIO_MIN * victim.rate.mean <= mean && victim.rate.at_most < mean;
+                victim.node == used.node && (is_cool || self.is_idle(victim))
             };
             for victim in victims.iter_mut().rev().filter(is_cooler) {
                 let wanted = high.saturating_sub(draft.room.free(used.node));
@@ -397,6 +401,15 @@ impl Node {
     }
 }
 
+/// Base pages that a plan moves.
+fn moved(plan: &Plan) -> u64 {
+    let moves = plan.actions().iter().filter_map(|planned| match &planned.action {
+        Action::Move(wanted) => Some(wanted.size.base_pages()),
+        _ => None,
+    });
+    moves.sum()
+}
+
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
@@ -440,9 +453,11 @@ impl Migration for RelativeHeat {
             writes: false,
             budget_bp: self.budget_bp,
         };
-        let sensors = Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions));
         let accesses = AccessSampling { period: self.period, budget_bp: self.budget_bp };
-        if self.period > 0 { sensors.want(Sensor::AccessSamples(accesses)) } else { sensors }
+        let sensors = Sensors::new(Delivery::Deployable, self.epoch);
+        // Samples first: beside them a host may watch regions less.
+        let sensors = if self.period > 0 { sensors.want(Sensor::AccessSamples(accesses)) } else { sensors };
+        sensors.require(Sensor::Regions(regions))
     }
 
     fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
@@ -459,10 +474,13 @@ impl Migration for RelativeHeat {
     }
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let Some(epochs) = self.calm.end_epoch(self.sampled.epochs().is_none()) else {
+            return Wake::After(self.epoch);
+        };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let sampled = &self.sampled;
         self.trust.end_epoch(|pages| sampled.latest_share(pages));
-        self.sampled.end_epoch(&view.regions, self.kept);
+        self.sampled.end_epochs(epochs, &view.regions, libm::pow(self.kept, f64::from(epochs)));
         self.latencies.end_epoch();
         let samples = view.region_samples.map_or(self.samples, f64::from);
         if self.sampled.epochs().is_some() {
@@ -485,16 +503,27 @@ impl Migration for RelativeHeat {
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, self.sampled.share(rate.mean * (end - start) as f64));
         }
+        let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
+        if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
+            self.calm.decided(moved(plan), fastest.map(|used| used.pages).sum());
+        }
         Wake::After(self.epoch)
     }
 
     fn state(&self) -> String {
-        to_text(&(&self.heat, &self.sampled, &self.refused, &self.trust, self.latencies.measured()))
+        to_text(&(
+            &self.heat,
+            &self.sampled,
+            &self.refused,
+            &self.trust,
+            self.latencies.measured(),
+            &self.calm,
+        ))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
         let measured;
-        (self.heat, self.sampled, self.refused, self.trust, measured) = from_text(state)?;
+        (self.heat, self.sampled, self.refused, self.trust, measured, self.calm) = from_text(state)?;
         self.latencies.resume(measured)
     }
 }

@@ -156,14 +156,14 @@ impl Sampled {
         (self.fresh.len() >= SHARE_SAMPLES_MIN && all > 0.0).then(|| own / all)
     }
 
-    /// Ends an epoch: earlier samples count `kept` times as much as before.
-    pub fn end_epoch(&mut self, regions: &Regions, kept: f64) {
+    /// Ends some epochs: earlier samples count `kept` times as much as before.
+    pub fn end_epochs(&mut self, epochs: u32, regions: &Regions, kept: f64) {
         if self.fresh.is_empty() && self.samples == 0.0 {
             return;
         }
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.sort_by_key(Fresh::page);
-        self.epochs = self.epochs * kept + 1.0;
+        self.epochs = self.epochs * kept + f64::from(epochs);
         self.samples = self.samples * kept + fresh.len() as f64;
         self.accesses = self.accesses * kept + fresh.iter().map(|sample| sample.accesses).sum::<f64>();
         self.correct_nodes(regions, &fresh);
@@ -365,7 +365,7 @@ mod tests {
     fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
         let mut sampled = Sampled::default();
         samples.iter().for_each(|sample| sampled.add(sample, IDLE));
-        sampled.end_epoch(regions, 0.5);
+        sampled.end_epochs(1, regions, 0.5);
         sampled.pages(regions, 3.0)
     }
 
@@ -416,7 +416,7 @@ mod tests {
                 let size = if is_huge { PageSize::Huge } else { PageSize::Base };
                 sampled.add(&sample(page, size, node), IDLE);
             }
-            sampled.end_epoch(&regions, 0.5);
+            sampled.end_epochs(1, &regions, 0.5);
             for (page, node) in moves {
                 let (task, page, to) = (TaskId(0), Vpn(page), NodeId(node));
                 let (size, from, wish) = (PageSize::Base, NodeId(1 - node), Frame::ANY);
