@@ -126,8 +126,8 @@ fn has_access_samples(open: &[(usize, Sensor, Box<dyn Sense>)]) -> bool {
     open.iter().any(|(_, sensor, _)| matches!(sensor, Sensor::AccessSamples(_)))
 }
 
-/// The sampling of regions beside access samples, which a policy asked for before them: regions need only show
-/// which pages there are, and get a tenth of the budget.
+/// The sampling of regions beside access samples, if a policy asked for those first. Regions need only show
+/// which pages there are then, and get a tenth of the budget.
 fn beside_samples(regions: RegionSampling) -> RegionSampling {
     RegionSampling { budget_bp: regions.budget_bp.map(|budget_bp| (budget_bp / 10).max(1)), ..regions }
 }

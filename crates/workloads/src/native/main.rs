@@ -26,7 +26,8 @@ struct Arguments {
     #[arg(long, default_value_t = 0.0, value_name = "S", value_parser = seconds)]
     warm_up: f64,
     /// Share of the time in which the threads work, in %
-    #[arg(long, default_value_t = 100, value_name = "%", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 100, value_name = "%")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     duty: u32,
 }
 

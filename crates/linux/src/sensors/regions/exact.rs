@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use memtide_core::{NodeId, PageSize};
 use rustix::process::Pid;
@@ -57,11 +58,21 @@ struct Known {
     started_ticks: u64,
     resident_pages: u64,
     epochs: u32,
+    /// What was looked up, in order of address; adjacent regions are one range.
+    ranges: Vec<Range<u64>>,
     /// In order of address.
     runs: Vec<Run>,
 }
 
 impl Known {
+    /// Whether a region was looked up.
+    fn covers(&self, found: &Found) -> bool {
+        let at = self.ranges.partition_point(|range| range.end <= found.start);
+        let range = self.ranges.get(at);
+        found.pages == 0
+            || range.is_some_and(|range| range.start <= found.start && found.start + found.pages <= range.end)
+    }
+
     /// The parts of these runs in a region.
     fn within(&self, found: &Found) -> Vec<Run> {
         let (start, end) = (found.start, found.start + found.pages);
@@ -97,7 +108,8 @@ impl PageFrames {
             known.epochs += 1;
             let is_same = known.started_ticks == process.started_ticks
                 && known.resident_pages.abs_diff(resident_pages) <= resident_pages / CHANGE_MAX;
-            if is_same && !is_moved && known.epochs < EPOCHS_MAX {
+            let is_covered = found.iter().all(|found| known.covers(found));
+            if is_same && is_covered && !is_moved && known.epochs < EPOCHS_MAX {
                 return Some(found.iter().map(|found| known.within(found)).collect());
             }
         }
@@ -106,6 +118,7 @@ impl PageFrames {
             started_ticks: process.started_ticks,
             resident_pages,
             epochs: 0,
+            ranges: ranges(found),
             runs: all.concat(),
         };
         match all.as_ref().map(known) {
@@ -211,6 +224,19 @@ impl PageFrames {
     }
 }
 
+/// The regions, of which adjacent ones are one range.
+fn ranges(found: &[Found]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for found in found {
+        let end = found.start + found.pages;
+        match ranges.last_mut() {
+            Some(last) if last.end == found.start => last.end = end,
+            _ => ranges.push(found.start..end),
+        }
+    }
+    ranges
+}
+
 /// Adds pages after all others.
 fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
     match runs.last_mut() {
@@ -265,5 +291,23 @@ mod tests {
         assert_eq!(within(12, 13), [run(12, 20, 0), run(20, 25, 1)]);
         assert_eq!(within(25, 100), [run(25, 30, 1), run(40, 50, 0)]);
         assert_eq!(within(30, 10), []);
+    }
+
+    #[test]
+    fn regions_that_were_not_looked_up_are_not_known() {
+        let found = |start, pages| Found { start, pages, accesses: 0, age: 0 };
+        let known =
+            Known { ranges: ranges(&[found(10, 10), found(20, 5), found(40, 10)]), ..Known::default() };
+        for (start, pages, expected) in [
+            (10, 15, true),
+            (12, 3, true),
+            (40, 10, true),
+            (5, 6, false),
+            (20, 6, false),
+            (26, 2, false),
+            (60, 1, false),
+        ] {
+            assert_eq!(known.covers(&found(start, pages)), expected, "{start}, {pages}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Rests between decisions while samples decide and next to nothing moves: decisions take processor time, too.
+//! Rests between decisions by samples while next to nothing moves: decisions take processor time, too.
 
 use serde::{Deserialize, Serialize};
 

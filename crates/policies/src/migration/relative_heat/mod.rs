@@ -234,7 +234,7 @@ impl RelativeHeat {
             && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
-    /// Whether the spans that are worth the place of a huge page's parts are together worth that of all of it.
+    /// Whether the spans that are worth the place of parts of a huge page are together worth all of it.
     fn pay_instead_of_whole(&self, hot: &[Pages], victim: &Pages) -> bool {
         let mut left = victim.size.base_pages();
         let lost_ns = left as f64 * (self.saved_ns(victim, hot[0].node) + self.cost_ns(victim, hot[0].node));
