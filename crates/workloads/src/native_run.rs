@@ -55,7 +55,8 @@ pub fn run_native<W: Workload>(workload: &W, pace: Pace, at: OnMark<'_>) {
         let threads: Vec<_> = threads.collect();
         if pace.duty_percent < 100 {
             let busy = BURST_PERIOD * pace.duty_percent / 100;
-            run.pauses.take(busy, BURST_PERIOD - busy, || threads.iter().all(|thread| thread.is_finished()));
+            run.pauses
+                .take(busy, Duration::from_millis(20), || threads.iter().all(|thread| thread.is_finished()));
         }
     });
 }
@@ -131,7 +132,7 @@ struct Pauses {
 
 impl Pauses {
     /// Lets the threads work and pause in turn until they have ended.
-    fn take(&self, busy: Duration, idle: Duration, ended: impl Fn() -> bool) {
+    fn take(&self, busy: Duration, idle: Duration, mut ended: impl FnMut() -> bool) {
         while !ended() {
             std::thread::sleep(busy);
             let gate = self.gate.write().expect("no thread panics");
@@ -183,26 +184,32 @@ mod tests {
     }
 
     #[test]
-    fn threads_pause_for_their_share_of_the_time() {
-        let pace = Pace { warm_up: Duration::from_millis(300), duty_percent: 1 };
-        let begin = Instant::now();
-        let items = std::sync::atomic::AtomicU64::new(0);
-        let pauses = Pauses::default();
-        let busy = BURST_PERIOD * pace.duty_percent / 100;
-        let working = AtomicBool::new(true);
+    fn threads_wait_for_the_end_of_a_pause() {
+        let (pauses, passed) = (Pauses::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let gate = pauses.gate.write().unwrap();
+            pauses.pausing.store(true, Ordering::Relaxed);
             scope.spawn(|| {
-                while begin.elapsed() < pace.warm_up {
-                    items.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(Duration::from_millis(1));
-                    pauses.wait();
-                }
-                working.store(false, Ordering::Relaxed);
+                pauses.wait();
+                passed.store(true, Ordering::Relaxed);
             });
-            pauses.take(busy, BURST_PERIOD - busy, || !working.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!passed.load(Ordering::Relaxed));
+            drop(gate);
         });
-        // One item of 1 ms in each burst of 0.8 ms, or two; 300 without pauses.
-        let items = items.into_inner();
-        assert!((1..=60).contains(&items), "{items} items in {:?}", begin.elapsed());
+        assert!(passed.into_inner());
+    }
+
+    #[test]
+    fn pauses_take_their_share_of_the_time_until_the_threads_have_ended() {
+        let (busy, idle) = (Duration::from_millis(1), Duration::from_millis(9));
+        let (pauses, begin) = (Pauses::default(), Instant::now());
+        let mut rounds = 0;
+        pauses.take(busy, idle, || {
+            rounds += 1;
+            rounds > 5
+        });
+        assert!(begin.elapsed() >= 5 * (busy + idle), "{:?}", begin.elapsed());
+        assert!(!pauses.pausing.into_inner());
     }
 }
