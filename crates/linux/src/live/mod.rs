@@ -184,7 +184,7 @@ impl Live {
             return self.complete_all(moves, Outcome::Refused(Refusal::DryRun));
         }
         let results = self.carry_out(process.pid, size, moves);
-        if results.iter().any(Result::is_ok) {
+        if results.iter().any(Result::is_ok) && self.watched.moved.last() != Some(&process.pid) {
             self.watched.moved.push(process.pid);
         }
         let ended = results.iter().any(|result| matches!(result, Err(Refusal::Gone))) && !is_alive(&process);

@@ -191,3 +191,15 @@ impl OpenSensors {
         view.answers = self.1.clone();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_beside_access_samples_get_a_tenth_of_their_budget() {
+        let of =
+            |budget_bp| beside_samples(RegionSampling { budget_bp, ..RegionSampling::default() }).budget_bp;
+        assert_eq!([Some(100), Some(3), None].map(of), [Some(10), Some(1), None]);
+    }
+}

@@ -25,11 +25,11 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Ends an epoch; returns the epochs since the last decision if the next one is due, or if pages are
-    /// `watched` by regions, which are lost unless they are read each epoch.
-    pub fn end_epoch(&mut self, watched: bool) -> Option<u32> {
+    /// Ends an epoch; returns the epochs since the last decision if the next one is due. It is due each epoch if
+    /// it is made `by_regions`, whose accesses are those of the last epoch alone.
+    pub fn end_epoch(&mut self, by_regions: bool) -> Option<u32> {
         self.passed += 1;
-        let is_due = watched || self.passed >= self.interval;
+        let is_due = by_regions || self.passed >= self.interval;
         is_due.then(|| std::mem::take(&mut self.passed))
     }
 

@@ -19,6 +19,10 @@ use super::{Draft, RelativeHeat};
 const UNEQUAL: f64 = 1.1;
 
 impl RelativeHeat {
+    fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::from)
+    }
+
     /// Share of a node's accesses that may move to another in an epoch.
     fn shift(&self, from: NodeId, to: NodeId) -> f64 {
         (1.0 - self.latencies.ns(to) / self.latencies.ns(from)).max(0.0) / 2.0
@@ -28,19 +32,18 @@ impl RelativeHeat {
     pub(super) fn promotable(&self, slower: &[Pages]) -> Vec<f64> {
         let mut accesses = vec![0.0; self.nodes.len()];
         slower.iter().for_each(|span| accesses[span.node.index()] += span.accesses());
-        let of_nodes = (0u8..).map(NodeId).zip(accesses);
         let limit = |(node, accesses): (NodeId, f64)| {
             let fast = self.fastest(node);
             let is_loaded = self.latencies.is_loaded(node) || self.latencies.is_loaded(fast);
             if is_loaded { accesses * self.shift(node, fast) } else { f64::INFINITY }
         };
-        of_nodes.map(limit).collect()
+        self.node_ids().zip(accesses).map(limit).collect()
     }
 
     /// Demotes hot pages of loaded nodes of the fastest tier, where slower nodes have less latency now.
     pub(super) fn spread(&self, draft: &mut Draft<'_>) {
         let mut victims = std::mem::take(&mut draft.victims);
-        for loaded in (0u8..).map(NodeId).take(self.nodes.len()) {
+        for loaded in self.node_ids() {
             if self.tier(loaded) == 0
                 && self.latencies.is_loaded(loaded)
                 && let Some(to) = self.relief(loaded, draft)
@@ -54,7 +57,7 @@ impl RelativeHeat {
 
     /// The slower node with the least latency, if that is less than this one's and it has room.
     fn relief(&self, loaded: NodeId, draft: &Draft<'_>) -> Option<NodeId> {
-        let slower = (0u8..).map(NodeId).take(self.nodes.len()).filter(|&node| self.tier(node) > 0);
+        let slower = self.node_ids().filter(|&node| self.tier(node) > 0);
         let with_room = slower.filter(|&node| draft.room.of(node) > 0);
         let to = with_room.min_by(|&a, &b| self.latencies.ns(a).total_cmp(&self.latencies.ns(b)))?;
         (self.latencies.ns(loaded) > UNEQUAL * self.latencies.ns(to)).then_some(to)

@@ -342,3 +342,30 @@ fn nodes_without_load_keep_their_pages_whichever_is_nearer() {
     let [up, down] = with(390.0);
     assert_eq!((up, down), (500 * 260 / 390 / 2, 0), "DDR5 is loaded");
 }
+
+/// As of streams, which wait less on fast memory than elsewhere, for prefetching hides more there.
+#[test]
+fn exchanges_of_pages_that_seem_hotter_on_slow_memory_alone_become_rare() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    let mut policy = policy("relative-heat");
+    let mut fast: BTreeSet<u64> = (2000..2980).collect();
+    let all: Vec<u64> = (0..1000).chain(2000..2980).collect();
+    let mut moved = Vec::new();
+    for _ in 0..60 {
+        let (on_fast, on_slow): (Vec<u64>, Vec<u64>) = all.iter().partition(|&page| fast.contains(page));
+        let events = [samples(on_fast.into_iter(), FAST, 1), samples(on_slow.into_iter(), SLOW, 4)].concat();
+        let [up, down] = epochs(policy.as_mut(), &view, &events, 1).remove(0);
+        moved.push(up.len() + down.len());
+        down.iter().for_each(|page| _ = fast.remove(page));
+        fast.extend(up);
+    }
+    let [first, last] = [&moved[..20], &moved[40..]].map(|part| part.iter().sum::<usize>());
+    assert!(first > 500 && last * 10 < first, "{moved:?}");
+}
+
+#[test]
+fn access_samples_are_asked_for_before_regions() {
+    let sensors = policy("relative-heat").sensors();
+    let names: Vec<&str> = sensors.iter().map(|request| request.sensor.name()).collect();
+    assert_eq!(names, ["access-samples", "regions"]);
+}
