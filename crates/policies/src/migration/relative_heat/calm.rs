@@ -25,8 +25,8 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Ends an epoch; returns the epochs since the last decision if the next one is due. It is due each epoch if
-    /// it is made `by_regions`, whose accesses are those of the last epoch alone.
+    /// Ends an epoch; returns the epochs since the last decision if the next one is due. One that is made
+    /// `by_regions`, whose accesses are those of the last epoch alone, is due each epoch.
     pub fn end_epoch(&mut self, by_regions: bool) -> Option<u32> {
         self.passed += 1;
         let is_due = by_regions || self.passed >= self.interval;
