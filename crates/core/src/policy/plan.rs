@@ -289,6 +289,8 @@ pub enum Reason {
     Interference,
     /// Ways of the last-level cache bring more hits to this task than to others.
     CacheUtility,
+    /// A part of the huge page is accessed much more than the rest.
+    Uneven,
 }
 
 impl fmt::Display for Reason {
@@ -303,6 +305,7 @@ impl fmt::Display for Reason {
             Reason::Return => "return",
             Reason::Interference => "interference",
             Reason::CacheUtility => "cache-utility",
+            Reason::Uneven => "uneven",
         })
     }
 }

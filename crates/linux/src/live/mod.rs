@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use memtide_core::epoch::Host;
 use memtide_core::policy::{
-    Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Planned, Refusal,
+    Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Page, Planned, Refusal,
     SensorRefused, Sensors, View,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
 
-use crate::movers::{Mover, nodes_of};
+use crate::movers::{Mover, nodes_of, split};
 use crate::processes::{self, Process};
 use crate::sensors::regions::Kind;
-use crate::sensors::{OpenSensors, SensorSetup, Watched};
+use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
 use crate::topology::{Numbers, memory_of};
 use crate::zones::Zones;
@@ -64,7 +64,8 @@ impl Live {
             now: Time::ZERO,
             troubles: Vec::new(),
             lost: false,
-            moved: Vec::new(),
+            changed: Vec::new(),
+            outdated: Vec::new(),
         };
         let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
         Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
@@ -172,22 +173,56 @@ impl Live {
         self.watched.processes.iter().chain(&self.requested).find(|process| task(process.pid) == id)
     }
 
+    /// The process of a task, if its pages may be changed; else what to complete actions with.
+    fn changeable(&self, task: TaskId) -> Result<Process, Outcome> {
+        match self.process(task) {
+            None => Err(Outcome::Refused(Refusal::Gone)),
+            Some(process) if !is_alive(process) => Err(Outcome::Cancelled(Cancellation::TaskEnded)),
+            Some(_) if self.dry_run => Err(Outcome::Refused(Refusal::DryRun)),
+            Some(process) => Ok(process.clone()),
+        }
+    }
+
+    /// Takes an action other than a move.
+    fn take_other(&mut self, planned: &Planned) {
+        let outcome = match planned.action {
+            Action::Split(page) => self.split(page),
+            _ => Outcome::Refused(Refusal::Unsupported),
+        };
+        self.complete_all(std::slice::from_ref(planned), outcome);
+    }
+
+    fn split(&mut self, Page { task, page, .. }: Page) -> Outcome {
+        let process = match self.changeable(task) {
+            Ok(process) => process,
+            Err(outcome) => return outcome,
+        };
+        let outcome = split(process.pid, page.0);
+        if outcome.is_ok() {
+            let pages = page.0..page.0 + PageSize::Huge.base_pages();
+            self.watched.changed.push(Changed { pid: process.pid, pages, node: None, size: PageSize::Base });
+        }
+        outcome.into()
+    }
+
     /// Moves pages of a task, all of one size.
     fn move_all(&mut self, task: TaskId, size: PageSize, moves: &[Planned]) {
-        let Some(process) = self.process(task).cloned() else {
-            return self.complete_all(moves, Outcome::Refused(Refusal::Gone));
+        let process = match self.changeable(task) {
+            Ok(process) => process,
+            Err(outcome) => return self.complete_all(moves, outcome),
         };
-        if !is_alive(&process) {
-            return self.complete_all(moves, Outcome::Cancelled(Cancellation::TaskEnded));
-        }
-        if self.dry_run {
-            return self.complete_all(moves, Outcome::Refused(Refusal::DryRun));
-        }
         let results = self.carry_out(process.pid, size, moves);
-        if results.iter().any(Result::is_ok) && self.watched.moved.last() != Some(&process.pid) {
-            self.watched.moved.push(process.pid);
+        let made = moves.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        self.watched.changed.extend(made.map(|(planned, _)| {
+            let wanted = expect_move(planned);
+            let pages = wanted.head().0..wanted.head().0 + size.base_pages();
+            Changed { pid: process.pid, pages, node: Some(wanted.to), size }
+        }));
+        let is_gone = results.iter().any(|result| matches!(result, Err(Refusal::Gone)));
+        if is_gone {
+            self.watched.outdated.push(process.pid);
         }
-        let ended = results.iter().any(|result| matches!(result, Err(Refusal::Gone))) && !is_alive(&process);
+        let ended = is_gone && !is_alive(&process);
         let time = self.now();
         self.done.extend(moves.iter().zip(results).map(|(planned, result)| {
             let outcome = match result {
@@ -267,7 +302,8 @@ impl Host for Live {
         view.nodes = self.node_views();
         self.sensors.fill(&mut self.watched, view, events);
         self.watched.since = self.watched.now;
-        self.watched.moved.clear();
+        self.watched.changed.clear();
+        self.watched.outdated.clear();
         self.forget_if_lost();
     }
 
@@ -280,7 +316,7 @@ impl Host for Live {
             let (run, after) = rest.split_at(alike);
             match of_first {
                 Some((task, size)) => self.move_all(task, size, run),
-                None => self.complete_all(run, Outcome::Refused(Refusal::Unsupported)),
+                None => run.iter().for_each(|planned| self.take_other(planned)),
             }
             rest = after;
         }

@@ -184,7 +184,7 @@ fn after(status: i32, to: i32) -> Moved {
     if status == to { Ok(()) } else { Err(refusal(Errno::from_raw_os_error(-status.min(0)))) }
 }
 
-fn refusal_of(error: &io::Error) -> Refusal {
+pub(super) fn refusal_of(error: &io::Error) -> Refusal {
     refusal(Errno::from_io_error(error).unwrap_or(Errno::BUSY))
 }
 

@@ -14,11 +14,12 @@ mod watermarks;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use memtide_core::policy::{
     Answer, Answers, Delivery, Event, RegionSampling, Sensor, SensorRefused, Sensors, View,
 };
-use memtide_core::{NodeId, TaskId, Time};
+use memtide_core::{NodeId, PageSize, TaskId, Time};
 use rustix::process::Pid;
 
 use self::regions::Kind;
@@ -68,8 +69,20 @@ pub(crate) struct Watched {
     pub troubles: Vec<String>,
     /// A sensor lost its state: the processes must be watched again.
     pub lost: bool,
-    /// Processes whose pages were moved since the last observation.
-    pub moved: Vec<Pid>,
+    /// Pages that were moved or split since the last observation.
+    pub changed: Vec<Changed>,
+    /// Processes whose pages were found not to be as they were observed.
+    pub outdated: Vec<Pid>,
+}
+
+/// A change of resident base pages of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub pid: Pid,
+    pub pages: Range<u64>,
+    /// The machine's number of the node that they are on now; `None`: they have not moved.
+    pub node: Option<NodeId>,
+    pub size: PageSize,
 }
 
 impl Watched {
@@ -127,9 +140,14 @@ fn has_access_samples(open: &[(usize, Sensor, Box<dyn Sense>)]) -> bool {
 }
 
 /// The sampling of regions beside access samples, if a policy asked for those first. Regions need only show
-/// which pages there are then, and get a tenth of the budget.
+/// which pages there are then: a tenth of them, for a tenth of the budget.
 fn beside_samples(regions: RegionSampling) -> RegionSampling {
-    RegionSampling { budget_bp: regions.budget_bp.map(|budget_bp| (budget_bp / 10).max(1)), ..regions }
+    let tenth = |whole: u32| (whole / 10).max(1);
+    RegionSampling {
+        budget_bp: regions.budget_bp.map(tenth),
+        regions_max: tenth(regions.regions_max),
+        ..regions
+    }
 }
 
 /// The sensors that a policy requests.
@@ -197,9 +215,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_beside_access_samples_get_a_tenth_of_their_budget() {
-        let of =
-            |budget_bp| beside_samples(RegionSampling { budget_bp, ..RegionSampling::default() }).budget_bp;
-        assert_eq!([Some(100), Some(3), None].map(of), [Some(10), Some(1), None]);
+    fn regions_beside_access_samples_are_a_tenth_for_a_tenth_of_the_budget() {
+        let of = |budget_bp, regions_max| {
+            let sampling = RegionSampling { budget_bp, regions_max, ..RegionSampling::default() };
+            let beside = beside_samples(sampling);
+            (beside.budget_bp, beside.regions_max)
+        };
+        assert_eq!(of(Some(100), 1000), (Some(10), 100));
+        assert_eq!(of(Some(3), 3), (Some(1), 1));
+        assert_eq!(of(None, 1000), (None, 100));
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "system calls on memory")]
 
+pub mod advice;
 pub mod pagemap;
 pub mod perf;
 pub mod run_ahead;

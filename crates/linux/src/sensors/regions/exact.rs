@@ -11,6 +11,7 @@ use rustix::process::Pid;
 use super::Found;
 use super::located::{Located, Run};
 use crate::processes::{Process, resident_pages};
+use crate::sensors::{Changed, Watched};
 use crate::sys::pagemap::{ENTRY_BYTES, frames, present};
 use crate::topology::FrameNodes;
 
@@ -73,6 +74,29 @@ impl Known {
             || range.is_some_and(|range| range.start <= found.start && found.start + found.pages <= range.end)
     }
 
+    /// Changes the runs as these pages changed.
+    fn apply<'c>(&mut self, changes: impl Iterator<Item = &'c Changed>) {
+        let mut changes: Vec<&Changed> = changes.collect();
+        if changes.is_empty() {
+            return;
+        }
+        changes.sort_by_key(|changed| changed.pages.start);
+        let mut changes = changes.into_iter().peekable();
+        for mut run in std::mem::take(&mut self.runs) {
+            while let Some(changed) = changes.next_if(|changed| changed.pages.start < run.end) {
+                let (start, end) = (changed.pages.start.max(run.start), changed.pages.end.min(run.end));
+                if start >= end {
+                    continue;
+                }
+                let node = changed.node.unwrap_or(run.located.node);
+                append(&mut self.runs, run.start, start, run.located);
+                append(&mut self.runs, start, end, Located { node, size: changed.size, written: false });
+                run.start = end;
+            }
+            append(&mut self.runs, run.start, run.end, run.located);
+        }
+    }
+
     /// The parts of these runs in a region.
     fn within(&self, found: &Found) -> Vec<Run> {
         let (start, end) = (found.start, found.start + found.pages);
@@ -94,26 +118,22 @@ impl PageFrames {
         self.known.retain(|pid, _| processes.iter().any(|process| process.pid == *pid));
     }
 
-    /// The runs of each region, whose nodes get the numbers that `number` says; `None` if frames are not
-    /// readable. Looks pages up if some of this process's were moved, or came or went, or after some epochs.
-    pub fn runs(
-        &mut self,
-        process: &Process,
-        is_moved: bool,
-        found: &[Found],
-        number: impl Fn(NodeId) -> Option<NodeId>,
-    ) -> Option<Vec<Vec<Run>>> {
+    /// The runs of each region; `None` if frames are not readable. Looks pages up if some of this process's
+    /// came or went, or were not as they were observed, or after some epochs.
+    pub fn runs(&mut self, process: &Process, found: &[Found], watched: &Watched) -> Option<Vec<Vec<Run>>> {
         let resident_pages = resident_pages(process.pid.as_raw_nonzero().get())?;
+        let is_outdated = watched.outdated.contains(&process.pid);
         if let Some(known) = self.known.get_mut(&process.pid) {
             known.epochs += 1;
+            known.apply(watched.changed.iter().filter(|changed| changed.pid == process.pid));
             let is_same = known.started_ticks == process.started_ticks
                 && known.resident_pages.abs_diff(resident_pages) <= resident_pages / CHANGE_MAX;
             let is_covered = found.iter().all(|found| known.covers(found));
-            if is_same && is_covered && !is_moved && known.epochs < EPOCHS_MAX {
+            if is_same && is_covered && !is_outdated && known.epochs < EPOCHS_MAX {
                 return Some(found.iter().map(|found| known.within(found)).collect());
             }
         }
-        let all = self.look_up_all(process.pid, found, number);
+        let all = self.look_up_all(process.pid, found, |id| watched.number(id));
         let known = |all: &Vec<Vec<Run>>| Known {
             started_ticks: process.started_ticks,
             resident_pages,
@@ -237,9 +257,10 @@ fn ranges(found: &[Found]) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Adds pages after all others.
+/// Adds pages after all others, if there are any.
 fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
     match runs.last_mut() {
+        _ if start >= end => {}
         Some(last) if last.located == located && last.end == start => last.end = end,
         _ => runs.push(Run { start, end, located }),
     }
@@ -247,7 +268,53 @@ fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
 
 #[cfg(test)]
 mod tests {
+    use memtide_core::Time;
+
     use super::*;
+    use crate::topology::Numbers;
+
+    fn watched() -> Watched {
+        Watched {
+            processes: Vec::new(),
+            numbers: Numbers { nodes: (0..=255).map(NodeId).collect(), cpus: Vec::new(), scan_pages: 0 },
+            since: Time::ZERO,
+            now: Time::ZERO,
+            troubles: Vec::new(),
+            lost: false,
+            changed: Vec::new(),
+            outdated: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn known_runs_change_as_pages_are_moved_and_split() {
+        let run = |start, end, node, size| {
+            let located = Located { node: NodeId(node), size, written: false };
+            Run { start, end, located }
+        };
+        let runs = vec![run(0, 10, 0, PageSize::Base), run(512, 1536, 1, PageSize::Huge)];
+        let mut known = Known { runs: runs.clone(), ..Known::default() };
+        let pid = rustix::process::getpid();
+        let change = |pages, node, size| Changed { pid, pages, node, size };
+        known.apply([].iter());
+        assert_eq!(known.runs, runs);
+        let changes = [
+            change(1024..1536, Some(NodeId(0)), PageSize::Huge),
+            change(4..5, Some(NodeId(1)), PageSize::Base),
+            change(20..21, Some(NodeId(1)), PageSize::Base),
+            change(5..6, Some(NodeId(1)), PageSize::Base),
+            change(512..1024, None, PageSize::Base),
+        ];
+        known.apply(changes.iter());
+        let expected = [
+            run(0, 4, 0, PageSize::Base),
+            run(4, 6, 1, PageSize::Base),
+            run(6, 10, 0, PageSize::Base),
+            run(512, 1024, 1, PageSize::Base),
+            run(1024, 1536, 0, PageSize::Huge),
+        ];
+        assert_eq!(known.runs, expected);
+    }
 
     /// This process's own pages, if the kernel shows them.
     #[test]
@@ -258,7 +325,8 @@ mod tests {
         let found = Found { start, pages: pages as u64, accesses: 0, age: 0 };
         let process = crate::processes::one(rustix::process::getpid()).expect("this process");
         let mut page_frames = PageFrames::default();
-        let Some(runs) = page_frames.runs(&process, false, &[found], Some) else {
+        let mut watched = watched();
+        let Some(runs) = page_frames.runs(&process, &[found], &watched) else {
             assert!(page_frames.is_hidden, "it is known why");
             return;
         };
@@ -268,14 +336,15 @@ mod tests {
         assert!(runs[0].is_sorted_by(|a, b| a.end <= b.start));
         let half = [(0, 300), (300, 400)].map(|(at, pages)| Found { start: start + at, pages, ..found });
         let before = page_frames.known[&process.pid].epochs;
-        let parts = page_frames.runs(&process, false, &half, Some).expect("as before");
+        let parts = page_frames.runs(&process, &half, &watched).expect("as before");
         let known = &page_frames.known[&process.pid];
         // Others' tests may have changed how much is resident.
         assert!(known.epochs == before + 1 || known.epochs == 0);
         let resident: u64 = parts.concat().iter().map(|run| run.end - run.start).sum();
         assert_eq!(resident, pages as u64, "{parts:?}");
-        let moved = page_frames.runs(&process, true, &half, Some).expect("as before");
-        assert_eq!((page_frames.known[&process.pid].epochs, moved), (0, parts));
+        watched.outdated.push(process.pid);
+        let again = page_frames.runs(&process, &half, &watched).expect("as before");
+        assert_eq!((page_frames.known[&process.pid].epochs, again), (0, parts));
         page_frames.keep(&[]);
         assert!(page_frames.known.is_empty());
         drop(memory);

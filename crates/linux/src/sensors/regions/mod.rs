@@ -112,9 +112,8 @@ impl RegionSensor {
         view: &mut View,
     ) -> io::Result<()> {
         let left = frames_left.checked_sub(process.resident_pages).filter(|_| self.writes.is_none());
-        let is_moved = watched.moved.contains(&process.pid);
         if let Some(left) = left
-            && let Some(all) = self.page_frames.runs(process, is_moved, found, |id| watched.number(id))
+            && let Some(all) = self.page_frames.runs(process, found, watched)
         {
             *frames_left = left;
             push_runs(process, found, &all, view);

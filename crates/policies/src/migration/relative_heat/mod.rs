@@ -7,12 +7,13 @@ mod load;
 mod pages;
 mod refused;
 mod sampled;
+mod splits;
 mod trust;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    AccessSampling, Action, Completion, Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason,
-    Refusal, RegionSampling, Sensor, Sensors, View, Wake,
+    AccessSampling, Action, Completion, Delivery, Event, Frame, Migration, Move, NodeView, Outcome, Plan,
+    Reason, Refusal, RegionSampling, Sensor, Sensors, View, Wake,
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time, Vpn};
 
@@ -133,6 +134,8 @@ struct RelativeHeat {
     payback: f64,
     low: u64,
     high: u64,
+    /// What an access waits for the TLB once its huge page is split, in ns.
+    walk_ns: f64,
     /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
     /// huge page.
     pages: u64,
@@ -181,6 +184,7 @@ impl RelativeHeat {
             payback: ms("payback_ms").0 as f64 / epoch.0 as f64,
             low: values.u32("low").into(),
             high: values.u32("high").into(),
+            walk_ns: splits::walk_ns(machine),
             pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
             heat: Heat::default(),
             sampled: Sampled::default(),
@@ -199,6 +203,20 @@ impl RelativeHeat {
         self.tiers.near(0, from).next().unwrap_or(from)
     }
 
+    /// The nearest node of the next tier; the node itself if it is of the last one.
+    fn slower(&self, from: NodeId) -> NodeId {
+        let tiers = self.tier(from) + 1..=self.tiers.slowest();
+        tiers.into_iter().find_map(|tier| self.tiers.near(tier, from).next()).unwrap_or(from)
+    }
+
+    /// Base pages to be demoted from a node, for free memory.
+    fn short(&self, used: &NodeView) -> u64 {
+        if self.tier(used.node) > 0 || used.free_pages * 100 >= used.pages * self.low {
+            return 0;
+        }
+        (used.pages * self.high).div_ceil(100).saturating_sub(used.free_pages)
+    }
+
     /// Cost of moving a base page of a span to a node, in ns.
     fn cost_ns(&self, span: &Pages, to: NodeId) -> f64 {
         let (from, to) = (&self.nodes[span.node.index()], &self.nodes[to.index()]);
@@ -208,9 +226,15 @@ impl RelativeHeat {
     /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier and accessed
     /// as often as now, in ns.
     fn saved_ns(&self, span: &Pages, slow: NodeId) -> f64 {
+        self.waiting_ns(span.rate.mean, slow)
+    }
+
+    /// What this many accesses per epoch to a slow node wait in the payback time beyond those to the fastest
+    /// tier, in ns.
+    fn waiting_ns(&self, accesses: f64, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
         let [slow, fast] = [slow, fast].map(|node| self.latencies.ns(node));
-        span.rate.mean * self.payback * (slow - fast)
+        accesses * self.payback * (slow - fast)
     }
 
     /// Whether a span is worth a free place on the fastest tier.
@@ -220,8 +244,8 @@ impl RelativeHeat {
 
     /// Whether a span on the fastest tier would not be promoted to it.
     fn is_idle(&self, span: &Pages) -> bool {
-        let slower = (1..=self.tiers.slowest()).find_map(|tier| self.tiers.near(tier, span.node).next());
-        slower.is_some_and(|slower| self.saved_ns(span, slower) <= self.cost_ns(span, slower))
+        let slower = self.slower(span.node);
+        slower != span.node && self.saved_ns(span, slower) <= self.cost_ns(span, slower)
     }
 
     /// Whether a span on slow memory is worth the place of one on the fastest tier, once it has no more
@@ -287,11 +311,11 @@ impl RelativeHeat {
     /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free. What
     /// programs will put there is expected to be as hot as the node's pages are in the mean.
     fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
-        for used in view.nodes.iter().filter(|used| self.tier(used.node) == 0) {
-            if used.free_pages * 100 >= used.pages * self.low {
+        for used in &view.nodes {
+            let mut wanted = self.short(used);
+            if wanted == 0 {
                 continue;
             }
-            let high = (used.pages * self.high).div_ceil(100);
             let mut victims = std::mem::take(&mut draft.victims);
             let own = || victims.iter().filter(|victim| victim.node == used.node);
             let accesses: f64 = own().map(Pages::accesses).sum();
@@ -301,11 +325,10 @@ impl RelativeHeat {
                 victim.node == used.node && (is_cool || self.is_idle(victim))
             };
             for victim in victims.iter_mut().rev().filter(is_cooler) {
-                let wanted = high.saturating_sub(draft.room.free(used.node));
                 if wanted == 0 {
                     break;
                 }
-                self.demote(victim, wanted, draft);
+                wanted = wanted.saturating_sub(self.demote(victim, wanted, draft));
             }
             victims.retain(|victim| victim.base_pages() > 0);
             draft.victims = victims;
@@ -370,12 +393,26 @@ impl RelativeHeat {
     }
 
     fn complete(&mut self, done: &Completion) {
-        let Action::Move(wanted) = &done.planned.action else { return };
-        match done.outcome {
-            Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere) => self.sampled.record_move(wanted),
-            Outcome::Refused(why) => self.refused.record(wanted, why),
-            Outcome::Cancelled(_) => {}
+        match (&done.planned.action, done.outcome) {
+            (Action::Move(wanted), Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere)) => {
+                self.sampled.record_move(wanted);
+            }
+            (Action::Move(wanted), Outcome::Refused(why)) => self.refused.record(wanted, why),
+            (Action::Split(page), Outcome::Refused(why)) => self.refused.record_split(*page, why),
+            _ => {}
         }
+    }
+
+    /// Plans splits of huge pages; those that are to be split, now or later, leave the movable pages.
+    fn split(&self, view: &View, movable: &mut Vec<Pages>, plan: &mut Plan) {
+        let are_known = self.sampled.epochs().is_some_and(|epochs| epochs >= self.known);
+        if !are_known || !self.refused.allows_splits() {
+            return;
+        }
+        let splits = self.splits(view, movable);
+        let most = (self.pages / PageSize::Huge.base_pages()).max(1) as usize;
+        splits.iter().take(most).for_each(|page| _ = plan.push(Action::Split(*page), Reason::Uneven));
+        splits::leave_out(&splits, movable);
     }
 
     /// All pages that are known long enough to move: once there are samples, they alone decide.
@@ -401,13 +438,14 @@ impl Node {
     }
 }
 
-/// Base pages that a plan moves.
-fn moved(plan: &Plan) -> u64 {
-    let moves = plan.actions().iter().filter_map(|planned| match &planned.action {
-        Action::Move(wanted) => Some(wanted.size.base_pages()),
+/// Base pages that a plan moves or splits.
+fn changed(plan: &Plan) -> u64 {
+    let sizes = plan.actions().iter().filter_map(|planned| match &planned.action {
+        Action::Move(wanted) => Some(wanted.size),
+        Action::Split(page) => Some(page.size),
         _ => None,
     });
-    moves.sum()
+    sizes.map(PageSize::base_pages).sum()
 }
 
 /// Where a page goes.
@@ -490,6 +528,7 @@ impl Migration for RelativeHeat {
         }
         let mut movable = Vec::new();
         self.known(view).iter().for_each(|pages| self.refused.others(pages, &mut movable));
+        self.split(view, &mut movable, plan);
         self.refused.end_epoch();
         let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
             movable.into_iter().partition(|pages| self.tier(pages.node) == 0);
@@ -505,7 +544,7 @@ impl Migration for RelativeHeat {
         }
         let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
-            self.calm.decided(moved(plan), fastest.map(|used| used.pages).sum());
+            self.calm.decided(changed(plan), fastest.map(|used| used.pages).sum());
         }
         Wake::After(self.epoch)
     }

@@ -1,7 +1,7 @@
 //! Pages whose moves were refused: they are left alone for a while.
 
 use memtide_core::Vpn;
-use memtide_core::policy::{Move, Refusal};
+use memtide_core::policy::{Move, Page, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
@@ -19,19 +19,36 @@ const EPOCHS_BUSY: u64 = 2;
 pub(super) struct Refused {
     epoch: u64,
     pages: Runs<u64>,
+    /// The host does not split huge pages.
+    no_splits: bool,
 }
 
 impl Refused {
     /// Records the refusal of a move, if the page was the reason.
     pub fn record(&mut self, wanted: &Move, why: Refusal) {
+        let Move { task, size, .. } = *wanted;
+        self.record_page(Page { task, page: wanted.head(), size }, why);
+    }
+
+    /// Records the refusal of a split.
+    pub fn record_split(&mut self, page: Page, why: Refusal) {
+        self.no_splits |= why == Refusal::Unsupported;
+        self.record_page(page, why);
+    }
+
+    /// Whether the host splits huge pages, as far as is known.
+    pub fn allows_splits(&self) -> bool {
+        !self.no_splits
+    }
+
+    fn record_page(&mut self, Page { task, page, size }: Page, why: Refusal) {
         let epochs = match why {
             Refusal::NotAllowed | Refusal::Cooling | Refusal::Pinned => EPOCHS,
             Refusal::Gone | Refusal::Busy => EPOCHS_BUSY,
             _ => return,
         };
-        let start = wanted.head().0;
-        for page in start..start.saturating_add(wanted.size.base_pages()) {
-            self.pages.insert(wanted.task, Vpn(page), self.epoch + epochs);
+        for page in page.0..page.0.saturating_add(size.base_pages()) {
+            self.pages.insert(task, Vpn(page), self.epoch + epochs);
         }
     }
 

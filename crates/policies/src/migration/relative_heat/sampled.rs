@@ -82,6 +82,12 @@ struct Place {
     node: NodeId,
 }
 
+impl Place {
+    fn is_followed_by(&self, next: &Place) -> bool {
+        (self.task, self.size, self.end) == (next.task, next.size, next.start)
+    }
+}
+
 /// Adjacent pages that are accessed alike, by their samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Block {
@@ -223,10 +229,20 @@ impl Sampled {
     /// All pages of the regions, with bounds of their rates as far as these deviations allow.
     pub fn pages(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
         let places = self.places(regions);
-        let follows = |a: &Place, b: &Place| (a.task, a.size, a.end) == (b.task, b.size, b.start);
         let mut all = Vec::new();
-        for adjacent in places.chunk_by(follows) {
-            self.cut(adjacent, deviations, &mut all);
+        for adjacent in places.chunk_by(Place::is_followed_by) {
+            self.cut(adjacent, adjacent[0].size, deviations, &mut all);
+        }
+        all
+    }
+
+    /// All huge pages of the regions, cut into parts that are accessed alike.
+    pub fn parts(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
+        let mut places = self.places(regions);
+        places.retain(|place| place.size == PageSize::Huge);
+        let mut all = Vec::new();
+        for adjacent in places.chunk_by(Place::is_followed_by) {
+            self.cut(adjacent, PageSize::Base, deviations, &mut all);
         }
         all
     }
@@ -257,9 +273,9 @@ impl Sampled {
         places
     }
 
-    /// Appends the blocks of adjacent pages, cut where one ends and the next is on another node: how hot
-    /// pages are does not depend on where they are.
-    fn cut(&self, places: &[Place], deviations: f64, all: &mut Vec<Pages>) {
+    /// Appends the blocks of adjacent pages, at least of this size, cut where one ends and the next is on
+    /// another node: how hot pages are does not depend on where they are.
+    fn cut(&self, places: &[Place], least: PageSize, deviations: f64, all: &mut Vec<Pages>) {
         let [first, ..] = places else { return };
         let (task, size, range) = (first.task, first.size, first.start..places[places.len() - 1].end);
         let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
@@ -267,7 +283,7 @@ impl Sampled {
         let per_epoch = per_sample / self.epochs;
         let mut blocks = Vec::new();
         let length = range.end.next_power_of_two();
-        divide(0..length, &range, counts, per_sample, size.base_pages(), &mut blocks);
+        divide(0..length, &range, counts, per_sample, least.base_pages(), &mut blocks);
         let mut places = places.iter().peekable();
         for block in blocks {
             let Rate { mean, at_least, at_most } = block.rate(deviations);

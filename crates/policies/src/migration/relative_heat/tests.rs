@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{N, machine, moves_of, node, node_view};
 use std::collections::BTreeSet;
 
-use memtide_core::policy::{AccessSample, Planned, Region};
+use memtide_core::policy::{AccessSample, Page, Planned, Region};
 use memtide_core::{ActionId, TaskId, ThreadId};
 
 const FAST: NodeId = NodeId(0);
@@ -361,6 +361,72 @@ fn exchanges_of_pages_that_seem_hotter_on_slow_memory_alone_become_rare() {
     }
     let [first, last] = [&moved[..20], &moved[40..]].map(|part| part.iter().sum::<usize>());
     assert!(first > 500 && last * 10 < first, "{moved:?}");
+}
+
+/// The huge pages that the last of some epochs splits, and its moves.
+fn splits(policy: &mut dyn Migration, view: &View, events: &[Event]) -> (Vec<u64>, usize) {
+    let mut plan = Plan::default();
+    for _ in 0..EPOCHS_MIN {
+        plan = Plan::default();
+        events.iter().for_each(|event| policy.on_event(event, view, &mut plan));
+        policy.decide(view, &mut plan);
+    }
+    let split = plan.actions().iter().filter_map(|planned| match &planned.action {
+        Action::Split(page) => Some(page.page.0),
+        _ => None,
+    });
+    (split.collect(), moves_of(&plan).len())
+}
+
+#[test]
+fn huge_page_with_a_hot_part_is_split_where_the_rest_makes_room() {
+    let huge = |start, node| Region { size: PageSize::Huge, ..region(start, 1, node, 50) };
+    let hot_quarter = |start, node| with_size(samples(start..start + 128, node, 20), PageSize::Huge);
+    // Its cold part makes room for hot base pages.
+    let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
+    let events = [samples(0..100, SLOW, 20), hot_quarter(1024, FAST)].concat();
+    assert_eq!(splits(policy("relative-heat").as_mut(), &view, &events), (vec![1024], 0));
+    // Its hot part takes the place of cold base pages.
+    let view = seen(&[huge(1024, SLOW), region(4096, 480, FAST, 0)], 20);
+    let events = hot_quarter(1024, SLOW);
+    assert_eq!(splits(policy("relative-heat").as_mut(), &view, &events), (vec![1024], 0));
+    // There is too little free memory: the cold part is demoted. There is enough: it stays as it is.
+    for (free, expected) in [(5, vec![1024]), (20, vec![])] {
+        let view = seen(&[huge(1024, FAST), region(4096, 480, FAST, 50)], free);
+        let events = [hot_quarter(1024, FAST), samples(4096..4576, FAST, 20)].concat();
+        assert_eq!(splits(policy("relative-heat").as_mut(), &view, &events), (expected, 0), "{free} free");
+    }
+}
+
+#[test]
+fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
+    let huge = |start, node| Region { size: PageSize::Huge, ..region(start, 1, node, 50) };
+    let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
+    let hot = samples(0..100, SLOW, 20);
+    let one_of_four = with_size(samples((1024..1536).step_by(4), FAST, 1), PageSize::Huge);
+    let (split, _) = splits(policy("relative-heat").as_mut(), &view, &[hot.clone(), one_of_four].concat());
+    assert_eq!(split, [0; 0]);
+    // A host that cannot split is not asked again.
+    let events = [hot, with_size(samples(1024..1152, FAST, 20), PageSize::Huge)].concat();
+    let mut policy = policy("relative-heat");
+    assert_eq!(splits(policy.as_mut(), &view, &events).0, [1024]);
+    let page = Page { task: TaskId(0), page: Vpn(1024), size: PageSize::Huge };
+    let planned = Planned { id: ActionId(0), action: Action::Split(page), reason: Reason::Uneven };
+    let outcome = Outcome::Refused(Refusal::Unsupported);
+    let done = Event::Completion(Completion { time: Time::ZERO, planned, outcome });
+    policy.on_event(&done, &view, &mut Plan::default());
+    assert_eq!(splits(policy.as_mut(), &view, &events).0, [0; 0]);
+}
+
+#[test]
+fn split_huge_pages_leave_runs() {
+    let rate = pages::Rate { mean: 1.0, at_least: 1.0, at_most: 1.0 };
+    let run = |start, end, size| Pages { task: TaskId(0), start, end, size, node: FAST, rate };
+    let mut runs = vec![run(0, 512, PageSize::Base), run(1024, 4096, PageSize::Huge)];
+    let page = |head| Page { task: TaskId(0), page: Vpn(head), size: PageSize::Huge };
+    splits::leave_out(&[page(3584), page(1024), page(2048)], &mut runs);
+    let left: Vec<(u64, u64)> = runs.iter().map(|run| (run.start, run.end)).collect();
+    assert_eq!(left, [(0, 512), (1536, 2048), (2560, 3584)]);
 }
 
 #[test]

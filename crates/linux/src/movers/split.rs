@@ -1,0 +1,57 @@
+//! Splits huge pages.
+
+use memtide_core::policy::Refusal;
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::move_pages::{Moved, refusal_of};
+use crate::sys::advice::set_cold;
+use crate::sys::pagemap::huge_pages;
+
+/// Splits the huge page of a process that begins at a base page: the base pages stay on its node. The first
+/// of them becomes inactive, which tells the kernel to split.
+pub fn split(process: Pid, page: u64) -> Moved {
+    let is_huge = huge_pages(process);
+    if !is_huge(page) {
+        return Err(Refusal::Gone);
+    }
+    set_cold(process, page).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOSYS | Errno::INVAL) => Refusal::Unsupported,
+        _ => refusal_of(&error),
+    })?;
+    // The kernel does not split a page that is in use, or mapped by several processes.
+    if is_huge(page) { Err(Refusal::Busy) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::{NodeId, PageSize};
+
+    use super::*;
+    use crate::sys::Words;
+
+    #[test]
+    fn base_page_is_no_huge_page_to_split() {
+        let me = rustix::process::getpid();
+        let words = [1u64; 1024];
+        assert_eq!(split(me, words.as_ptr() as u64 / 4096 + 1), Err(Refusal::Gone));
+        assert_eq!(split(me, 1), Err(Refusal::Gone), "not mapped");
+    }
+
+    /// This process's own huge page, if the kernel gives it one and shows it.
+    #[test]
+    fn huge_page_is_split_and_keeps_its_content() {
+        let me = rustix::process::getpid();
+        let mut words = Words::untouched(2 << 20, NodeId(0), PageSize::Huge).expect("memory on node 0");
+        words.iter_mut().zip(1..).for_each(|(word, value)| *word = value);
+        let page = words.as_ptr() as u64 / 4096;
+        if !huge_pages(me)(page) {
+            return;
+        }
+        match split(me, page) {
+            Ok(()) => assert!((0..512).all(|at| !huge_pages(me)(page + at))),
+            Err(why) => assert!(matches!(why, Refusal::Unsupported | Refusal::NotAllowed), "{why}"),
+        }
+        assert!(words.iter().zip(1..).all(|(word, value)| *word == value));
+    }
+}
