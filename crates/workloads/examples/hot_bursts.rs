@@ -34,6 +34,9 @@ struct Arguments {
     /// Milliseconds from one read of every page to the next; 0: none
     #[arg(long, default_value_t = 0)]
     sweep_ms: u64,
+    /// In the first half of the warm-up, the fifth that is filled first is hot
+    #[arg(long)]
+    moves: bool,
 }
 
 fn main() {
@@ -41,13 +44,15 @@ fn main() {
     let mut memory = Memory::new(&arguments);
     mark(WARM_UP, 0);
     let begin = Instant::now();
-    while begin.elapsed().as_secs_f64() < arguments.warm_up {
-        memory.burst();
+    while let elapsed = begin.elapsed().as_secs_f64()
+        && elapsed < arguments.warm_up
+    {
+        memory.burst(arguments.moves && elapsed < arguments.warm_up / 2.0);
     }
     mark(BEGIN, 0);
     let begin = Instant::now();
     for _ in 0..arguments.updates.div_ceil(BURST) {
-        memory.burst();
+        memory.burst(false);
     }
     let time = begin.elapsed();
     mark(END, 0);
@@ -90,13 +95,15 @@ impl Memory {
         Memory { words, pieces, piece_words, random, idle, sweep, swept: Instant::now() }
     }
 
-    fn burst(&mut self) {
+    /// Updates words, most of them in the first pieces or in the last ones.
+    fn burst(&mut self, first: bool) {
         let begin = Instant::now();
         let all = self.pieces.len();
         let hot = (all / 5).max(1);
         for _ in 0..BURST {
             let is_hot = self.random.below(10) < 9;
             let place = match is_hot {
+                true if first => self.random.below(hot as u64) as usize,
                 true => all - hot + self.random.below(hot as u64) as usize,
                 false => self.random.below(all as u64) as usize,
             };

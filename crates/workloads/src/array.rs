@@ -89,6 +89,16 @@ impl<T: Element> Array<T> {
     }
 }
 
+impl Array<u32> {
+    /// Sets an element to `value` if that is less, in one step for all threads.
+    #[inline(always)]
+    pub(crate) fn lower(&self, index: usize, value: u32) {
+        if self.get(index) > value {
+            self.cells[index].fetch_min(value, Relaxed);
+        }
+    }
+}
+
 /// Lays out a program's arrays in its address space, one after the other, each page-aligned and followed by
 /// an unmapped page.
 pub struct Space {

@@ -161,6 +161,15 @@ pub trait Memory {
         }
     }
 
+    /// Sets an element to `value` if that is less: a load and a store, between which no other thread's come.
+    /// Whichever thread is first, all leave the least value.
+    #[inline(always)]
+    fn lower(&mut self, array: &Array<u32>, index: impl Index, value: u32) {
+        self.access(array.address(index.index()), 4, index.origin(), false);
+        self.access(array.address(index.index()), 4, index.origin(), true);
+        array.lower(index.index(), value);
+    }
+
     /// Loads a word that is known to be zero, for the access alone. Traced, the data are not read.
     #[inline(always)]
     fn probe(&mut self, zeros: &Array<u64>, index: impl Index) -> Loaded<usize> {

@@ -2,6 +2,7 @@
 
 use crate::entry::{Entry, entry};
 
+mod bfs;
 mod blackscholes;
 mod cached;
 mod canneal;
@@ -9,6 +10,7 @@ mod cg;
 mod chase;
 mod convolution;
 mod fft;
+mod graph;
 mod gups;
 mod himeno;
 mod hot_set;
@@ -25,6 +27,7 @@ mod stencil;
 pub(crate) mod stream;
 mod streamcluster;
 mod wordcount;
+mod xsbench;
 mod ycsb;
 
 pub(crate) const ALGORITHMS: &[Entry] = &[
@@ -50,6 +53,8 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<hpl::Hpl>(),
     entry::<sparse::Sparse>(),
     entry::<pagerank::Pagerank>(),
+    entry::<bfs::Bfs>(),
+    entry::<xsbench::Xsbench>(),
     entry::<blackscholes::Blackscholes>(),
     entry::<convolution::Convolution>(),
     entry::<ycsb::Ycsb<'a'>>(),

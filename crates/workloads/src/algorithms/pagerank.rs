@@ -2,41 +2,31 @@
 
 use memtide_core::Stage;
 
+use super::graph::{self, Graph};
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
 use crate::memory::Memory;
 use crate::params::{self, Settings};
-use crate::random::Random;
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::zipf::Zipf;
 
 /// Vertices per item.
 const BLOCK: usize = 16;
-/// Edges into a vertex: minimum, and mean.
-const FEWEST_EDGES: u64 = 4;
-const MEAN_EDGES: usize = 8;
 const DAMPING: f64 = 0.85;
-/// Skew of the edges' sources.
-const THETA: f64 = 0.7;
 /// Instructions beside accesses: per edge, and per vertex in each of the two steps. Counted on the native
 /// build (x86-64, release), see docs/workloads.md: 116 a vertex and iteration, shared out as the source's
 /// operations are.
 const EDGE_INSTRUCTIONS: u64 = 6;
 const VERTEX_INSTRUCTIONS: u64 = 23;
 
-/// The edges into each vertex in compressed sparse rows, and ranks.
+/// The graph, whose rows are the edges into each vertex, and ranks.
 pub struct Pagerank {
     threads: usize,
     iterations: usize,
-    seed: u64,
-    vertices: usize,
-    popularity: Zipf,
+    graph: Graph,
     /// Outgoing edges of each vertex; part of the graph, before the program reads it.
     leaving: Vec<u32>,
-    start: Array<u32>,
-    sources: Array<u32>,
     degree: Array<u32>,
     rank: Array<f64>,
     /// A vertex's contribution to each of its targets.
@@ -71,65 +61,36 @@ impl Algorithm for Pagerank {
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Pagerank, WorkloadError> {
-        let vertex_bytes = 4 + 4 * MEAN_EDGES + 4 + 8 + 8;
+        let vertex_bytes = graph::VERTEX_BYTES + 4 + 8 + 8;
         let vertices = settings.footprint_bytes() / vertex_bytes / BLOCK * BLOCK;
         let threads = settings.threads();
-        let mut graph = Pagerank {
+        let graph = Graph::new(vertices, seed, "edge_sources", space)?;
+        Ok(Pagerank {
             threads,
             iterations: settings.size("iterations"),
-            seed,
-            vertices,
-            popularity: Zipf::new(vertices as u64, THETA),
-            leaving: vec![0; vertices],
-            start: space.array("edge_start", vertices + 1)?,
-            sources: space.array("edge_sources", vertices * MEAN_EDGES)?,
+            leaving: count_leaving(&graph),
+            graph,
             degree: space.array("degree", vertices)?,
             rank: space.array("rank", vertices)?,
             share: space.array("share", vertices)?,
             dangling: Reduction::new("dangling", threads, space)?,
-        };
-        graph.leaving = graph.count_leaving();
-        Ok(graph)
+        })
     }
 }
 
+fn count_leaving(graph: &Graph) -> Vec<u32> {
+    let mut leaving = vec![0; graph.vertices];
+    for source in (0..graph.vertices).flat_map(|vertex| graph.edges(vertex)) {
+        leaving[source as usize] += 1;
+    }
+    leaving
+}
+
 impl Pagerank {
-    /// Index of a vertex's first edge: two neighbours share 2 x MEAN_EDGES unevenly.
-    fn edge_start(&self, vertex: usize) -> usize {
-        match vertex % 2 {
-            0 => vertex * MEAN_EDGES,
-            _ => {
-                (vertex - 1) * MEAN_EDGES
-                    + Random::new(self.seed, vertex as u64).below(FEWEST_EDGES * 2) as usize
-                    + FEWEST_EDGES as usize
-            }
-        }
-    }
-
-    /// The vertices with an edge to a vertex.
-    fn edges(&self, vertex: usize) -> impl Iterator<Item = u32> {
-        let mut random = Random::new(!self.seed, vertex as u64);
-        (self.edge_start(vertex)..self.edge_start(vertex + 1))
-            .map(move |_| self.popularity.scrambled(&mut random) as u32)
-    }
-
-    fn count_leaving(&self) -> Vec<u32> {
-        let mut leaving = vec![0; self.vertices];
-        for source in (0..self.vertices).flat_map(|vertex| self.edges(vertex)) {
-            leaving[source as usize] += 1;
-        }
-        leaving
-    }
-
     fn init<M: Memory>(&self, m: &mut M, vertex: usize) {
-        let start = self.edge_start(vertex);
-        for (edge, source) in self.edges(vertex).enumerate() {
-            m.work(4);
-            m.store(&self.sources, start + edge, source);
-        }
-        m.store(&self.start, vertex + 1, self.edge_start(vertex + 1) as u32);
+        self.graph.init(m, vertex);
         m.store(&self.degree, vertex, self.leaving[vertex]);
-        m.store(&self.rank, vertex, 1.0 / self.vertices as f64);
+        m.store(&self.rank, vertex, 1.0 / self.graph.vertices as f64);
         m.store(&self.share, vertex, 0.0);
     }
 
@@ -144,11 +105,9 @@ impl Pagerank {
     }
 
     fn gather<M: Memory>(&self, m: &mut M, vertex: usize, every: f64) {
-        let start = m.load(&self.start, vertex).map(|start| start as usize);
-        let end = *m.load(&self.start, vertex + 1) as usize;
         let mut sum = 0.0;
-        for edge in *start..end {
-            let source = m.load(&self.sources, start.map(|_| edge)).map(|source| source as usize);
+        for edge in self.graph.row(m, vertex.into()) {
+            let source = self.graph.end(m, edge);
             sum += *m.load(&self.share, source);
             m.work(EDGE_INSTRUCTIONS);
         }
@@ -167,7 +126,7 @@ impl Workload for Pagerank {
 
     fn phases(&self) -> Vec<Phase<Step>> {
         let rounds = [Step::Share, Step::Gather].repeat(self.iterations);
-        let blocks = self.vertices / BLOCK;
+        let blocks = self.graph.vertices / BLOCK;
         std::iter::once(Step::Init).chain(rounds).map(|step| Phase::new(step, blocks)).collect()
     }
 
@@ -182,7 +141,7 @@ impl Workload for Pagerank {
     fn begin<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
         local.dangling = match step {
             Step::Init | Step::Share => 0.0,
-            Step::Gather => (1.0 - DAMPING + DAMPING * self.dangling.sum(m)) / self.vertices as f64,
+            Step::Gather => (1.0 - DAMPING + DAMPING * self.dangling.sum(m)) / self.graph.vertices as f64,
         };
     }
 
@@ -216,22 +175,23 @@ mod tests {
     #[test]
     fn ranks_are_those_of_plain_loops_and_sum_to_1() {
         let (program, _) = check::<Pagerank>("footprint_mib=1,iterations=3,threads=3");
-        let graph = program.workload();
+        let pagerank = program.workload();
+        let (graph, leaving) = (&pagerank.graph, &pagerank.leaving);
         let n = graph.vertices;
         let mut rank = vec![1.0 / n as f64; n];
         for _ in 0..3 {
-            let dangling: f64 = (0..n).filter(|v| graph.leaving[*v] == 0).map(|v| rank[v]).sum();
+            let dangling: f64 = (0..n).filter(|v| leaving[*v] == 0).map(|v| rank[v]).sum();
             let mut next = vec![(1.0 - DAMPING + DAMPING * dangling) / n as f64; n];
             for (vertex, next) in next.iter_mut().enumerate() {
                 for source in graph.edges(vertex) {
-                    *next += DAMPING * rank[source as usize] / f64::from(graph.leaving[source as usize]);
+                    *next += DAMPING * rank[source as usize] / f64::from(leaving[source as usize]);
                 }
             }
             rank = next;
         }
-        assert!((graph.result() - 1.0).abs() < 1e-9);
+        assert!((pagerank.result() - 1.0).abs() < 1e-9);
         assert!(
-            graph
+            pagerank
                 .rank
                 .values()
                 .zip(&rank)
@@ -247,6 +207,6 @@ mod tests {
         let edges: u32 = degrees.iter().sum();
         let most: u32 = degrees[..degrees.len() / 10].iter().sum();
         assert!(f64::from(most) > 0.4 * f64::from(edges), "{most} of {edges}");
-        assert_eq!(edges as usize, degrees.len() * MEAN_EDGES);
+        assert_eq!(edges as usize, degrees.len() * graph::MEAN_EDGES);
     }
 }
