@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use memtide_core::policy::{
-    Action, Cancellation, Completion, Frame, Move, Outcome, Planned, Refusal, Rule, RuleState,
+    Action, Cancellation, Completion, Frame, Move, Outcome, Page, Planned, Refusal, Rule, RuleState,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use slab::Slab;
@@ -92,6 +92,7 @@ impl Engine<'_> {
             },
             Action::SetRule(task, rule) => self.set_rule(*task, rule),
             Action::CacheQuota(task, ways) => self.set_quota(*task, *ways),
+            Action::Split(page) => self.split(page),
             Action::Freeze(task) | Action::Thaw(task) if cpu.is_none() => {
                 let freezes = matches!(planned.action, Action::Freeze(_));
                 return self.mover.queue.push_back(Queued::Freeze(planned.clone(), *task, freezes));
@@ -120,6 +121,27 @@ impl Engine<'_> {
         let (entry, _) = found.expect("a page whose move was admitted");
         let wanted = Move { from: self.os.frames.node_of(entry.frame()), ..wanted };
         (Planned { action: Action::Move(wanted), ..planned.clone() }, wanted)
+    }
+
+    /// Splits a huge page, whose base pages stay where they are, at the cost of one move without the copy.
+    fn split(&mut self, wanted: &Page) -> Outcome {
+        let Page { task, page, .. } = *wanted;
+        let space = self.os.spaces.get_mut(task.index()).filter(|_| self.tasks.is_alive(task));
+        let found = space.and_then(|space| space.table.find(page));
+        let Some((entry, PageSize::Huge)) = found.filter(|(entry, _)| entry.has(Entry::PRESENT)) else {
+            return Outcome::Refused(Refusal::Gone);
+        };
+        if entry.any(Entry::MOVING | Entry::CLAIMED | Entry::COPIED) {
+            return Outcome::Refused(Refusal::Busy);
+        }
+        let frame = entry.frame();
+        let head = Vpn(page.0 - page.0 % PageSize::Huge.base_pages());
+        self.os.spaces[task.index()].table.split(head);
+        self.os.frames.split(frame);
+        self.os.stale.push(Stale { task, page: Some(key_of(task, head, PageSize::Huge)) });
+        let shootdowns = self.shoot_down(None, Cause::Migration);
+        self.mover.system += shootdowns + self.os.costs.unmap + self.os.costs.remap;
+        Outcome::MADE
     }
 
     /// Places the task's pages by another rule from its next fault on.

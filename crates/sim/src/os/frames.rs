@@ -296,6 +296,18 @@ impl Frames {
         n.free_huge = frame;
     }
 
+    /// Makes the frames of a huge page those of base pages, in the same list.
+    pub fn split(&mut self, head: u32) {
+        let Owner { task, page, .. } = self.owner(head);
+        let is_active = word(self.owner[head as usize]) & ACTIVE != 0;
+        let node = self.node_of(head).index();
+        self.unlink(node, head);
+        for (frame, page) in (head..head + HUGE).zip(page.0..) {
+            self.owner[frame as usize] = encode(Owner { task, page: Vpn(page), size: PageSize::Base });
+            self.push(node, frame, is_active);
+        }
+    }
+
     pub fn owner(&self, frame: u32) -> Owner {
         let word = word(self.owner[frame as usize]);
         Owner {
@@ -497,6 +509,23 @@ mod tests {
 
     fn wish(colour: Option<u16>, bank: Option<u16>) -> Frame {
         Frame { colour, bank }
+    }
+
+    #[test]
+    fn frames_of_a_split_page_are_freed_one_by_one() {
+        let mut frames = frames();
+        let head = frames.take(NVM, owner(512, PageSize::Huge)).expect("a free huge frame");
+        frames.activate(head);
+        let free = frames.capacity(NVM).1;
+        frames.split(head);
+        frames.check();
+        assert_eq!(frames.page_of(head + 7), (TaskId(1), Vpn(519), NVM));
+        assert_eq!(frames.owner(head + 7), owner(519, PageSize::Base));
+        frames.give(head);
+        frames.give(head + 7);
+        frames.check();
+        assert_eq!(frames.capacity(NVM).1, free + 2);
+        assert_eq!(frames.page_of(head + 8), (TaskId(1), Vpn(520), NVM), "the first frame is free");
     }
 
     #[test]

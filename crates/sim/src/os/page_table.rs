@@ -192,6 +192,21 @@ impl PageTable {
         }
     }
 
+    /// Replaces a present huge page by base pages in its frames, with its flags; its TLB misses stay with the
+    /// first.
+    pub fn split(&mut self, page: Vpn) {
+        let Some(Place::Huge(at)) = self.place(page) else { return };
+        let huge = std::mem::take(&mut self.huge[at]);
+        let head = page.0 - page.0 % FANOUT as u64;
+        let mut rest = huge;
+        rest.take_misses();
+        for (index, frame) in (0..FANOUT as u64).zip(huge.frame()..) {
+            let mut entry = if index == 0 { huge } else { rest };
+            entry.set_frame(frame);
+            self.map(Vpn(head + index), PageSize::Base, entry);
+        }
+    }
+
     /// A new table of base pages for 2 MiB that were empty, or had a huge page that is in swap or gone.
     fn new_leaf(&mut self, slot: u32) -> u32 {
         let before = if slot & HUGE != 0 { self.huge[(slot & !HUGE) as usize] } else { Entry::default() };
@@ -307,6 +322,25 @@ mod tests {
                 prop_assert_eq!(table.find(last), Some((&mut entry.clone(), size)));
             }
         }
+    }
+
+    #[test]
+    fn split_page_has_base_pages_in_its_frames() {
+        let mut table = PageTable::new();
+        let mut entry = Entry::present(4096);
+        entry.set(Entry::ACCESSED);
+        entry.count_miss();
+        table.map(Vpn(512), PageSize::Huge, entry);
+        table.map(Vpn(1024), PageSize::Huge, Entry::present(8192));
+        table.split(Vpn(700));
+        for (page, misses) in [(512, 1), (700, 0), (1023, 0)] {
+            let (found, size) = table.find(Vpn(page)).expect("a page");
+            assert_eq!((found.frame(), size), (4096 + page as u32 - 512, PageSize::Base));
+            assert_eq!((found.has(Entry::PRESENT | Entry::ACCESSED), found.take_misses()), (true, misses));
+        }
+        assert_eq!(table.find(Vpn(1024)).map(|(_, size)| size), Some(PageSize::Huge));
+        table.split(Vpn(512));
+        assert_eq!(table.find(Vpn(513)).map(|(found, _)| found.frame()), Some(4097), "base pages stay");
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! Huge pages that a policy splits.
+
+#[path = "support/runs.rs"]
+mod runs;
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use memtide_core::policy::{
+    Action, Completion, Delivery, Event, Frame, Migration, Move, Outcome, Page, Plan, Reason, Refusal,
+    Sensors, View, Wake,
+};
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_sim::{Policy, Report, run};
+
+use runs::job;
+use support::{MachineText, doing, follow, map, mixed};
+
+const EPOCH: Time = Time::from_us(100);
+const TASK: TaskId = TaskId(0);
+
+/// Performs one action in each epoch, and keeps the outcomes.
+struct Script {
+    actions: Vec<Action>,
+    outcomes: Arc<Mutex<Vec<(Action, Outcome)>>>,
+}
+
+impl Migration for Script {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, EPOCH)
+    }
+
+    fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
+        if let Event::Completion(Completion { planned, outcome, .. }) = event {
+            self.outcomes.lock().unwrap().push((planned.action.clone(), *outcome));
+        }
+    }
+
+    fn decide(&mut self, _: &View, plan: &mut Plan) -> Wake {
+        if !self.actions.is_empty() {
+            plan.push(self.actions.remove(0), Reason::Uneven);
+        }
+        Wake::After(EPOCH)
+    }
+}
+
+/// A chase through 4 MiB in two huge pages on node 0.
+fn run_with(actions: Vec<Action>) -> (Report, Vec<(Action, Outcome)>) {
+    let outcomes = Arc::default();
+    let script = Script { actions, outcomes: Arc::clone(&outcomes) };
+    let machine = MachineText::new("")
+        .last_level(64, 1)
+        .tlb(16, 60)
+        .socket("s0", 1)
+        .node("fast", 0, "s0", 64, 100.0, 20e3)
+        .node("slow", 1, "s0", 64, 100.0, 20e3)
+        .machine();
+    let policy = Policy::new(runs::policy(&machine, "local").placement, Some(Box::new(script)));
+    let line = |step: u64| mixed(step) % (1 << 16) * 64;
+    let chase = doing((0..40_000).map(move |step| follow(line(step))));
+    let chase = support::alone([map(0, 4 << 20, PageSize::Huge), chase]);
+    let report = run(&machine, vec![job(chase, &[0])], policy, 1, &mut |_| true).expect("it runs");
+    let outcomes = std::mem::take(&mut *outcomes.lock().unwrap());
+    (report, outcomes)
+}
+
+fn page(page: u64, size: PageSize) -> Page {
+    Page { task: TASK, page: Vpn(page), size }
+}
+
+fn move_to_1(page: u64, size: PageSize) -> Action {
+    let (from, to, wish) = (NodeId(0), NodeId(1), Frame::ANY);
+    Action::Move(Move { task: TASK, page: Vpn(page), size, from, to, wish })
+}
+
+#[test]
+fn parts_of_a_split_page_move_alone_and_the_other_page_stays_whole() {
+    let split = |head| Action::Split(page(head, PageSize::Huge));
+    let actions = vec![
+        split(0),
+        move_to_1(5, PageSize::Base),
+        move_to_1(0, PageSize::Huge),
+        split(0),
+        move_to_1(512, PageSize::Huge),
+    ];
+    let (report, outcomes) = run_with(actions.clone());
+    let expected = [
+        Outcome::MADE,
+        Outcome::MADE,
+        Outcome::Refused(Refusal::Gone),
+        Outcome::Refused(Refusal::Gone),
+        Outcome::MADE,
+    ];
+    assert_eq!(outcomes, actions.into_iter().zip(expected).collect::<Vec<_>>());
+    assert_eq!(report.pages.migrated, 513);
+}
+
+#[test]
+fn split_pages_cost_walks_of_the_page_table() {
+    let (whole, _) = run_with(Vec::new());
+    let splits = [0, 512].map(|head| Action::Split(page(head, PageSize::Huge))).into();
+    let (split, outcomes) = run_with(splits);
+    assert_eq!(outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::MADE).count(), 2, "{outcomes:?}");
+    assert_eq!(whole.accesses, split.accesses);
+    // A walk of 60 cycles at 2 GHz for each of the accesses after the first two epochs, on top of 100 ns.
+    let slower = split.time_ms / whole.time_ms;
+    assert!((1.2..1.3).contains(&slower), "{slower}");
+}
