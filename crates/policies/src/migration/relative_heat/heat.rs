@@ -154,6 +154,28 @@ impl Heat {
     }
 }
 
+/// Share of an epoch's accesses that some pages had, by its regions and the number of samples of each page;
+/// `None` if none of them found an access.
+pub(super) fn share_in(regions: &Regions, samples: f64, pages: &[(TaskId, u64, u64)]) -> Option<f64> {
+    let share_max = 1.0 - 0.5 / samples;
+    let all: Vec<(TaskId, u64, u64, f64)> = regions
+        .iter()
+        .map(|region| {
+            let size = region.size.base_pages();
+            let share = f64::from(region.reads.max(region.writes)) / samples;
+            let rate = -libm::log1p(-share.min(share_max)) / size as f64;
+            (region.task, region.start.0, region.start.0 + region.pages * size, rate)
+        })
+        .collect();
+    let total: f64 = all.iter().map(|&(_, start, end, rate)| rate * (end - start) as f64).sum();
+    let accesses_of = |&(task, start, end): &(TaskId, u64, u64)| {
+        let first = all.partition_point(|&(of, _, region_end, _)| (of, region_end) <= (task, start));
+        let within = all[first..].iter().take_while(|&&(of, from, ..)| (of, from) < (task, end));
+        within.map(|&(_, from, to, rate)| rate * (to.min(end) - from.max(start)) as f64).sum::<f64>()
+    };
+    (total > 0.0).then(|| pages.iter().map(accesses_of).sum::<f64>() / total)
+}
+
 /// Appends the parts of a region that have different histories.
 fn lay_over(before: &[Span], region: &Region, samples: f64, kept: f64, spans: &mut Vec<Span>) {
     let Region { task, start, pages, size, node, .. } = *region;
@@ -256,6 +278,28 @@ mod tests {
         assert!(!is_hotter(&lukewarm, &huge(490.0), 3.0), "0.03 accesses; bursts may hide some");
         assert!(is_hotter(&lukewarm, &huge(440.0), 3.0), "2.1 / 512");
         assert!(!is_hotter(&huge(500.0), &hot, 3.0));
+    }
+
+    #[test]
+    fn share_of_an_epochs_accesses_counts_each_page() {
+        let seen = regions(&[region(0, 10, 8), region(10, 30, 0), region(50, 10, 8)]);
+        let share = |pages: &[(u64, u64)]| {
+            let pages: Vec<_> = pages.iter().map(|&(start, end)| (TaskId(0), start, end)).collect();
+            share_in(&seen, 10.0, &pages).unwrap()
+        };
+        for (pages, expected) in [
+            (&[(0, 10)][..], 0.5),
+            (&[(5, 20)], 0.25),
+            (&[(5, 55)], 0.5),
+            (&[(52, 60), (2, 10)], 0.8),
+            (&[(40, 50), (60, 70)], 0.0),
+        ] {
+            assert!((share(pages) - expected).abs() < 1e-9, "{pages:?}: {}", share(pages));
+        }
+        assert_eq!(share_in(&regions(&[region(0, 10, 0)]), 10.0, &[]), None);
+        let huge = Region { size: PageSize::Huge, pages: 1, ..region(512, 1, 8) };
+        let share = share_in(&regions(&[region(0, 1, 8), huge]), 10.0, &[(TaskId(0), 512, 1024)]);
+        assert!((share.unwrap() - 0.5).abs() < 1e-9, "a huge page counts as one page");
     }
 
     proptest! {

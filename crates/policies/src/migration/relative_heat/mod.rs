@@ -516,18 +516,24 @@ impl Migration for RelativeHeat {
             return Wake::After(self.epoch);
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
+        let samples = view.region_samples.map_or(self.samples, f64::from);
         let sampled = &self.sampled;
-        self.trust.end_epoch(|pages| sampled.latest_share(pages));
+        self.trust.end_epoch(|pages| match sampled.epochs() {
+            Some(_) => sampled.latest_share(pages),
+            None if samples > 0.0 => heat::share_in(&view.regions, samples, pages),
+            None => None,
+        });
         self.sampled.end_epochs(epochs, &view.regions, libm::pow(self.kept, f64::from(epochs)));
         self.latencies.end_epoch();
-        let samples = view.region_samples.map_or(self.samples, f64::from);
         if self.sampled.epochs().is_some() {
             self.heat = Heat::default();
         } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
         let mut movable = Vec::new();
-        self.known(view).iter().for_each(|pages| self.refused.others(pages, &mut movable));
+        let known = self.known(view);
+        let accesses: f64 = known.iter().map(Pages::accesses).sum();
+        known.iter().for_each(|pages| self.refused.others(pages, &mut movable));
         self.split(view, &mut movable, plan);
         self.refused.end_epoch();
         let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
@@ -540,7 +546,7 @@ impl Migration for RelativeHeat {
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
         for Pages { task, start, end, rate, .. } in promises {
-            self.trust.promise(task, start, end, self.sampled.share(rate.mean * (end - start) as f64));
+            self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
         }
         let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {

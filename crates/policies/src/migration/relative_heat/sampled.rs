@@ -142,11 +142,6 @@ impl Sampled {
             .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
     }
 
-    /// Share of all accesses that these are, in an epoch; 0 without samples.
-    pub fn share(&self, accesses: f64) -> f64 {
-        if self.accesses > 0.0 { accesses * self.epochs / self.accesses } else { 0.0 }
-    }
-
     /// Share of the accesses since the last epoch that these pages had; `None` if there are too few samples.
     pub fn latest_share(&self, pages: &[(TaskId, u64, u64)]) -> Option<f64> {
         let mut pages = pages.to_vec();
