@@ -37,6 +37,9 @@ struct Arguments {
     /// In the first half of the warm-up, the fifth that is filled first is hot
     #[arg(long)]
     moves: bool,
+    /// The hot fifth is filled first, so that first touch is the best placement
+    #[arg(long)]
+    hot_first: bool,
 }
 
 fn main() {
@@ -61,7 +64,7 @@ fn main() {
 
 struct Memory {
     words: Vec<u64>,
-    /// First words of its pieces, in the order of filling.
+    /// First words of its pieces, the hot ones last.
     pieces: Vec<usize>,
     piece_words: usize,
     random: Random,
@@ -72,7 +75,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Memory that is filled piece by piece, the hot ones last.
+    /// Memory that is filled piece by piece, the hot ones last, or first.
     fn new(arguments: &Arguments) -> Memory {
         let all = (arguments.mib.max(1) << 20) / WORD_BYTES;
         let piece_words = match arguments.piece_kib {
@@ -87,8 +90,10 @@ impl Memory {
             }
         }
         let mut words = vec![0; pieces.len() * piece_words];
-        for &first in &pieces {
-            words[first..first + piece_words].fill(1);
+        let mut fill = |first: &usize| words[*first..*first + piece_words].fill(1);
+        match arguments.hot_first {
+            true => pieces.iter().rev().for_each(&mut fill),
+            false => pieces.iter().for_each(&mut fill),
         }
         let idle = f64::from(100 - arguments.duty) / f64::from(arguments.duty);
         let sweep = (arguments.sweep_ms > 0).then(|| Duration::from_millis(arguments.sweep_ms));
