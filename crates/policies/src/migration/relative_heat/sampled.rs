@@ -24,6 +24,12 @@ const SHARE_SAMPLES_MIN: usize = 100;
 /// Standard deviations by which two halves of a block must differ to be two blocks.
 const DEVIATIONS: f64 = 2.0;
 
+/// Samples up to which the parts of a block cannot differ: with [`DEVIATIONS`], their lower bounds are 0.
+const FEW_SAMPLES: f64 = 1.5;
+
+/// Counts up to which their sum is worth a look.
+const FEW_COUNTS: usize = 8;
+
 /// Sampled accesses of a base page. They count less with each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -320,8 +326,9 @@ fn divide(
         return;
     }
     let length = aligned.end - aligned.start;
-    if counts.is_empty() || length <= smallest {
-        let samples = counts.iter().map(|count| count.accesses).sum::<f64>() / per_sample;
+    let few = (counts.len() <= FEW_COUNTS || length <= smallest)
+        .then(|| counts.iter().map(|count| count.accesses).sum::<f64>() / per_sample);
+    if let Some(samples) = few.filter(|&samples| samples <= FEW_SAMPLES || length <= smallest) {
         return blocks.push(Block { start, end, samples });
     }
     let middle = aligned.start + length / 2;
@@ -378,6 +385,17 @@ mod tests {
         samples.iter().for_each(|sample| sampled.add(sample, IDLE));
         sampled.end_epochs(1, regions, 0.5);
         sampled.pages(regions, 3.0)
+    }
+
+    #[test]
+    fn parts_of_a_block_with_few_samples_do_not_differ() {
+        for pages in [1, 7, 1000] {
+            let own = Block { start: 0, end: pages, samples: FEW_SAMPLES };
+            assert_eq!(own.rate(DEVIATIONS).at_least, 0.0);
+            assert!(own.is_like(&Block { start: pages, end: 2_000_000, samples: 0.0 }));
+        }
+        let more = Block { start: 0, end: 1, samples: FEW_SAMPLES + 0.1 };
+        assert!(!more.is_like(&Block { start: 1, end: 2_000_000, samples: 0.0 }));
     }
 
     #[test]
