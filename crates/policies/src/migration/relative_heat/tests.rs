@@ -3,7 +3,7 @@ use crate::testing::{N, machine, moves_of, node, node_view};
 use std::collections::BTreeSet;
 
 use memtide_core::policy::{AccessSample, Page, Planned, Region};
-use memtide_core::{ActionId, TaskId, ThreadId};
+use memtide_core::{ActionId, TaskId, ThreadId, Vpn};
 
 const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);

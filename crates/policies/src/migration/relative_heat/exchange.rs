@@ -1,0 +1,178 @@
+//! Demotions and promotions of a decision: pages on slow memory take free memory, or the place of cooler ones.
+
+use memtide_core::policy::{Frame, Move, Plan, Reason, View};
+use memtide_core::{NodeId, Vpn};
+
+use super::super::room::Room;
+use super::pages::Pages;
+use super::{RATIO_MIN, RelativeHeat};
+
+/// Where a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Destination {
+    /// To free memory of the fastest tier, of which `high` stays: programs may take some of that before pages
+    /// have to be demoted.
+    Free,
+    /// To the place of demoted pages.
+    Victims,
+    /// To slower memory.
+    Slower,
+}
+
+/// A plan under construction.
+pub(super) struct Draft<'p> {
+    pub plan: &'p mut Plan,
+    /// Free memory above `low`, and above `high`.
+    pub room: Room,
+    pub spare: Room,
+    /// Spans on the fastest tier, coolest last.
+    pub victims: Vec<Pages>,
+    /// Base pages to be demoted.
+    pub demoted: u64,
+}
+
+impl Draft<'_> {
+    /// Plans a move of the page of a span that begins there.
+    pub fn push(&mut self, span: &Pages, page: Vpn, to: NodeId, reason: Reason) {
+        let Pages { task, size, node: from, .. } = *span;
+        self.plan.push_move(Move { task, page, size, from, to, wish: Frame::ANY }, reason);
+        self.room.shift(from, to, size.base_pages());
+        self.spare.shift(from, to, size.base_pages());
+    }
+}
+
+impl RelativeHeat {
+    /// Moves a span's pages from the first on while there is room, at most `most`; returns the number of base
+    /// pages to move.
+    fn send(
+        &self,
+        span: &Pages,
+        tier: usize,
+        destination: Destination,
+        most: u64,
+        draft: &mut Draft<'_>,
+    ) -> u64 {
+        let pages = span.size.base_pages();
+        let mut sent = 0;
+        while sent + pages <= most.min(span.base_pages()) {
+            let room = if destination == Destination::Free { &draft.spare } else { &draft.room };
+            let Some(to) = self.tiers.to(tier, span.node, pages, room) else { break };
+            let reason = if destination == Destination::Slower { Reason::MakeRoom } else { Reason::Hot };
+            draft.push(span, Vpn(span.start + sent), to, reason);
+            sent += pages;
+        }
+        sent
+    }
+
+    /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
+    fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
+        let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
+        let slower = 1..=self.tiers.slowest();
+        let mut tiers = slower.map(|tier| self.send(victim, tier, Destination::Slower, most, draft));
+        let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
+        draft.demoted += gone;
+        victim.take(gone);
+        gone
+    }
+
+    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free. What
+    /// programs will put there is expected to be as hot as the node's pages are in the mean.
+    pub(super) fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
+        for used in &view.nodes {
+            let mut wanted = self.short(used);
+            if wanted == 0 {
+                continue;
+            }
+            let mut victims = std::mem::take(&mut draft.victims);
+            let own = || victims.iter().filter(|victim| victim.node == used.node);
+            let accesses: f64 = own().map(Pages::accesses).sum();
+            let mean = accesses / own().map(Pages::base_pages).sum::<u64>() as f64;
+            let is_cooler = |victim: &&mut Pages| {
+                let is_cool = RATIO_MIN * victim.rate.mean <= mean && victim.rate.at_most < mean;
+                victim.node == used.node && (is_cool || self.is_idle(victim))
+            };
+            for victim in victims.iter_mut().rev().filter(is_cooler) {
+                if wanted == 0 {
+                    break;
+                }
+                wanted = wanted.saturating_sub(self.demote(victim, wanted, draft));
+            }
+            victims.retain(|victim| victim.base_pages() > 0);
+            draft.victims = victims;
+        }
+    }
+
+    /// Promotes the hottest pages while they are worth it; returns them.
+    pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
+        let mut promoted = Vec::new();
+        hot.sort_by(Pages::hottest_first);
+        let mut promotable = self.promotable(&hot);
+        let mut left = self.pages;
+        for at in 0..hot.len() {
+            let accesses = &mut promotable[hot[at].node.index()];
+            let mut most = left.min(hot[at].pages_with(*accesses));
+            for destination in [Destination::Free, Destination::Victims] {
+                let sent = self.promote_to(&hot[at..], destination, most, draft);
+                most -= sent;
+                left -= sent;
+                if let Some(sent) = hot[at].take(sent) {
+                    *accesses -= sent.accesses();
+                    promoted.push(sent);
+                }
+            }
+        }
+        promoted
+    }
+
+    /// Promotes up to `most` pages of the first of these spans; returns how many.
+    fn promote_to(&self, hot: &[Pages], destination: Destination, most: u64, draft: &mut Draft<'_>) -> u64 {
+        let span = &hot[0];
+        let most = most.min(span.base_pages());
+        let most = most - most % span.size.base_pages();
+        let places = match destination {
+            Destination::Victims => self.make_room_for(hot, most, draft),
+            _ if self.pays(span) => most,
+            _ => 0,
+        };
+        self.send(span, 0, destination, most.min(places), draft)
+    }
+
+    /// Demotes the coolest victims that the first of these spans is worth the place of, until up to `wanted`
+    /// pages have room. Returns how many were demoted.
+    fn make_room_for(&self, hot: &[Pages], wanted: u64, draft: &mut Draft<'_>) -> u64 {
+        let mut gone = 0;
+        while gone < wanted {
+            let pays = |victim: &mut Pages| {
+                let fills_it = wanted - gone >= victim.size.base_pages();
+                self.pays_instead(&hot[0], victim) && (fills_it || self.pay_instead_of_whole(hot, victim))
+            };
+            let Some(mut victim) = draft.victims.pop_if(pays) else { break };
+            let demoted = self.demote(&mut victim, wanted - gone, draft);
+            if victim.base_pages() > 0 {
+                draft.victims.push(victim);
+            }
+            if demoted == 0 {
+                break;
+            }
+            gone += demoted;
+        }
+        gone
+    }
+
+    /// Whether the spans that are worth the place of parts of a huge page are together worth all of it.
+    fn pay_instead_of_whole(&self, hot: &[Pages], victim: &Pages) -> bool {
+        let mut left = victim.size.base_pages();
+        let lost_ns = left as f64 * (self.saved_ns(victim, hot[0].node) + self.cost_ns(victim, hot[0].node));
+        let mut gained_ns = 0.0;
+        for span in hot.iter().take_while(|span| self.pays_instead(span, victim)) {
+            let pages = span.base_pages().min(left);
+            let saved_ns = self.trust.share() * self.saved_ns(span, span.node);
+            gained_ns += pages as f64 * (saved_ns - self.cost_ns(span, victim.node));
+            left -= pages;
+            if left == 0 {
+                break;
+            }
+        }
+        gained_ns > lost_ns
+    }
+}
