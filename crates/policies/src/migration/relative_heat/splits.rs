@@ -3,23 +3,38 @@
 use std::collections::BTreeMap;
 
 use memtide_core::policy::{Page, View};
-use memtide_core::{Machine, PageSize, TaskId, Vpn};
+use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 
-use super::RelativeHeat;
 use super::pages::Pages;
+use super::{RATIO_MIN, RelativeHeat};
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
-/// What exchanges would save if each part of a huge page were a page of its own.
+/// What a huge page has to do with exchanges of its parts, as if each were a page of its own.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gain {
-    saved_ns: f64,
+struct Parts {
     /// Accesses of the whole huge page per epoch.
     accesses: f64,
+    /// Accesses per epoch that exchanges of its parts bring to the fastest tier.
+    gained: f64,
+    /// Accesses per epoch of the pages that its parts are exchanged for, and of a base page of the hottest.
+    others: f64,
+    hottest: f64,
+}
+
+impl Parts {
+    /// Accesses per epoch that a split brings to the fastest tier, beyond what a move of the whole page does.
+    fn beyond_whole(&self, is_fast: bool) -> f64 {
+        let whole = match is_fast {
+            true => self.others - self.accesses,
+            false => self.accesses - HUGE_PAGES as f64 * self.hottest,
+        };
+        self.gained - whole.max(0.0)
+    }
 }
 
 /// By task and first base page.
-type Gains = BTreeMap<(TaskId, u64), Gain>;
+type ByPage = BTreeMap<(TaskId, u64), Parts>;
 
 /// The huge page of a part.
 fn whole(part: &Pages) -> (TaskId, u64) {
@@ -41,46 +56,53 @@ impl RelativeHeat {
     /// The huge pages to split, those first that save most by it.
     ///
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
-    /// tier while they are worth their place. A huge page is to be split if its parts save more by that than
-    /// its accesses then wait for the TLB.
+    /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
+    /// the whole page, by far more than its accesses then wait for the TLB.
     pub(super) fn splits(&self, view: &View, known: &[Pages]) -> Vec<Page> {
         let mut parts = Vec::new();
-        self.sampled
-            .parts(&view.regions, self.deviations)
-            .iter()
-            .for_each(|part| self.refused.others(part, &mut parts));
-        if !parts.iter().any(is_part) {
+        for part in self.sampled.parts(&view.regions, self.deviations) {
+            self.refused.others(&part, &mut parts);
+        }
+        let mut pages = ByPage::new();
+        for part in parts.iter().filter(|part| is_part(part)) {
+            pages.entry(whole(part)).or_default().accesses += part.accesses();
+        }
+        if pages.is_empty() {
             return Vec::new();
         }
-        let mut gains = Gains::new();
-        for part in parts.iter().filter(|part| is_part(part)) {
-            gains.entry(whole(part)).or_default().accesses += part.accesses();
-        }
+        let nodes: BTreeMap<(TaskId, u64), NodeId> =
+            parts.iter().map(|part| (whole(part), part.node)).collect();
         parts.extend(known.iter().filter(|pages| pages.size == PageSize::Base));
         let (mut cool, mut hot): (Vec<Pages>, Vec<Pages>) =
             parts.into_iter().partition(|pages| self.tier(pages.node) == 0);
         [&mut cool, &mut hot].into_iter().for_each(|pages| pages.sort_by(Pages::hottest_first));
         let freed = view.nodes.iter().map(|used| self.short(used)).sum();
-        self.pair(&hot, &cool, freed, &mut gains);
-        let loses_ns = |gain: &Gain| gain.accesses * self.payback * self.walk_ns;
-        let mut all: Vec<((TaskId, u64), Gain)> =
-            gains.into_iter().filter(|(_, gain)| gain.saved_ns > loses_ns(gain)).collect();
-        all.sort_by(|(_, a), (_, b)| b.saved_ns.total_cmp(&a.saved_ns));
+        self.pair(&hot, &cool, freed, &mut pages);
+        let saved_ns = |page: &(TaskId, u64), parts: &Parts| {
+            let node = nodes[page];
+            let is_fast = self.tier(node) == 0;
+            let slow = if is_fast { self.slower(node) } else { node };
+            let saved = self.trust.share() * self.waiting_ns(parts.beyond_whole(is_fast), slow);
+            let walks = parts.accesses * self.payback * self.walk_ns;
+            (saved > RATIO_MIN * walks).then_some(saved)
+        };
+        let mut all: Vec<((TaskId, u64), f64)> =
+            pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(page, parts)?))).collect();
+        all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let page = |((task, head), _)| Page { task, page: Vpn(head), size: PageSize::Huge };
         all.into_iter().map(page).collect()
     }
 
-    /// Adds what the demotion of the coolest pages for free memory, and each exchange of the hottest pages on
-    /// slow memory with the next coolest, saves to the huge pages that only take part in it by a part.
-    fn pair(&self, hot: &[Pages], cool: &[Pages], mut freed: u64, gains: &mut Gains) {
+    /// Pairs the coolest pages first with what is expected of free memory, then with the hottest pages on
+    /// slow memory.
+    fn pair(&self, hot: &[Pages], cool: &[Pages], mut freed: u64, pages: &mut ByPage) {
         let mean = cool.iter().map(Pages::accesses).sum::<f64>() / base_pages(cool) as f64;
         let mut cool = cool.iter().rev().map(|cool| (cool, cool.base_pages())).peekable();
         while let Some((victim, left)) = cool.peek_mut().filter(|_| freed > 0) {
-            let pages = freed.min(*left);
-            let kept = (mean - victim.rate.mean).max(0.0) * pages as f64;
-            add(gains, victim, self.waiting_ns(kept, self.slower(victim.node)));
-            freed -= pages;
-            *left -= pages;
+            let taken = freed.min(*left);
+            add(pages, victim, mean, taken, mean - victim.rate.mean);
+            freed -= taken;
+            *left -= taken;
             if *left == 0 {
                 cool.next();
             }
@@ -91,12 +113,12 @@ impl RelativeHeat {
                 if !self.pays_instead(hot, victim) {
                     break;
                 }
-                let pages = wanted.min(*left);
-                let gained = (hot.rate.mean - victim.rate.mean) * pages as f64;
-                let saved_ns = self.waiting_ns(gained, hot.node);
-                [hot, victim].into_iter().for_each(|part| add(gains, part, saved_ns));
-                wanted -= pages;
-                *left -= pages;
+                let taken = wanted.min(*left);
+                let gained = hot.rate.mean - victim.rate.mean;
+                add(pages, hot, victim.rate.mean, taken, gained);
+                add(pages, victim, hot.rate.mean, taken, gained);
+                wanted -= taken;
+                *left -= taken;
                 if *left == 0 {
                     cool.next();
                 }
@@ -109,10 +131,13 @@ fn base_pages(pages: &[Pages]) -> u64 {
     pages.iter().map(Pages::base_pages).sum()
 }
 
-/// Adds what an exchange of a part of a huge page saves.
-fn add(gains: &mut Gains, part: &Pages, saved_ns: f64) {
+/// Adds the exchange of some base pages of a part of a huge page for others of this rate.
+fn add(pages: &mut ByPage, part: &Pages, other: f64, base_pages: u64, gained: f64) {
     if is_part(part) {
-        gains.entry(whole(part)).or_default().saved_ns += saved_ns;
+        let parts = pages.entry(whole(part)).or_default();
+        parts.gained += gained.max(0.0) * base_pages as f64;
+        parts.others += other * base_pages as f64;
+        parts.hottest = parts.hottest.max(other);
     }
 }
 

@@ -386,10 +386,13 @@ fn huge_page_with_a_hot_part_is_split_where_the_rest_makes_room() {
     let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
     let events = [samples(0..100, SLOW, 20), hot_quarter(1024, FAST)].concat();
     assert_eq!(splits(policy("relative-heat").as_mut(), &view, &events), (vec![1024], 0));
-    // Its hot part takes the place of cold base pages.
-    let view = seen(&[huge(1024, SLOW), region(4096, 480, FAST, 0)], 20);
-    let events = hot_quarter(1024, SLOW);
+    // Its hot part takes the place of base pages that are not cold. If they are, it moves as a whole.
+    let view = seen(&[huge(1024, SLOW), region(4096, 980, FAST, 0)], 20);
+    let lukewarm = samples(4096..5076, FAST, 2);
+    let events = [hot_quarter(1024, SLOW), lukewarm].concat();
     assert_eq!(splits(policy("relative-heat").as_mut(), &view, &events), (vec![1024], 0));
+    let (split, moves) = splits(policy("relative-heat").as_mut(), &view, &hot_quarter(1024, SLOW));
+    assert_eq!((split, moves), (vec![], 513));
     // There is too little free memory: the cold part is demoted. There is enough: it stays as it is.
     for (free, expected) in [(5, vec![1024]), (20, vec![])] {
         let view = seen(&[huge(1024, FAST), region(4096, 480, FAST, 50)], free);
