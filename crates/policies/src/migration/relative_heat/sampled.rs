@@ -1,6 +1,7 @@
 //! Heat of pages by sampled accesses: of every page alone where there are enough samples, else of blocks.
 
-use std::ops::Range;
+use std::iter::Sum;
+use std::ops::{Add, Range};
 
 use memtide_core::policy::{AccessSample, Move, Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
@@ -24,20 +25,59 @@ const SHARE_SAMPLES_MIN: usize = 100;
 /// Standard deviations by which two halves of a block must differ to be two blocks.
 const DEVIATIONS: f64 = 2.0;
 
-/// Samples up to which the parts of a block cannot differ: with [`DEVIATIONS`], their lower bounds are 0.
+/// Samples up to which a block is not divided: of samples of one weight, the lower bounds of the parts are 0.
 const FEW_SAMPLES: f64 = 1.5;
 
 /// Counts up to which their sum is worth a look.
 const FEW_COUNTS: usize = 8;
 
-/// Sampled accesses of a base page. They count less with each epoch.
+/// Samples, each of which stands for a number of accesses. They count less with each epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Weight {
+    /// Accesses that the samples stand for.
+    accesses: f64,
+    /// Sum of the squares of each sample's accesses: the variance of all accesses, if samples come by chance.
+    squares: f64,
+}
+
+impl Weight {
+    fn of_sample(accesses: f64) -> Weight {
+        Weight { accesses, squares: accesses * accesses }
+    }
+
+    /// What is left of it as earlier samples count `kept` times as much as before.
+    fn faded(self, kept: f64) -> Weight {
+        Weight { accesses: self.accesses * kept, squares: self.squares * kept }
+    }
+
+    /// Accesses of a sample of mean weight: a heavier one counts for more samples.
+    fn unit(self) -> f64 {
+        self.squares / self.accesses
+    }
+}
+
+impl Add for Weight {
+    type Output = Weight;
+
+    fn add(self, other: Weight) -> Weight {
+        Weight { accesses: self.accesses + other.accesses, squares: self.squares + other.squares }
+    }
+}
+
+impl Sum for Weight {
+    fn sum<I: Iterator<Item = Weight>>(all: I) -> Weight {
+        all.fold(Weight::default(), Weight::add)
+    }
+}
+
+/// Sampled accesses of a base page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
     task: TaskId,
     page: u64,
-    /// Accesses that the samples stand for.
-    accesses: f64,
+    weight: Weight,
 }
 
 /// What is known of all pages by samples.
@@ -57,8 +97,7 @@ pub(super) struct Sampled {
     /// Epochs from the first sample on, and samples in them. They count less with each epoch.
     epochs: f64,
     samples: f64,
-    /// Accesses that the samples stand for.
-    accesses: f64,
+    weight: Weight,
 }
 
 /// A sample since the last epoch.
@@ -99,15 +138,16 @@ impl Place {
 struct Block {
     start: u64,
     end: u64,
-    /// Samples in it.
+    /// Samples in it, and the variance of their number.
     samples: f64,
+    variance: f64,
 }
 
 impl Block {
     /// Samples of a base page: bounds as far as these deviations allow. Without samples, half of one.
     fn rate(&self, deviations: f64) -> Rate {
         let (pages, samples) = ((self.end - self.start) as f64, self.samples + 0.5);
-        let away = to_bound(deviations) * samples.sqrt();
+        let away = to_bound(deviations) * (self.variance + 0.5).sqrt();
         let [mean, at_least, at_most] =
             [samples, samples - away, samples + away].map(|samples| samples.max(0.0) / pages);
         Rate { mean, at_least, at_most }
@@ -122,7 +162,7 @@ impl Block {
 impl Sampled {
     /// Weight of the epochs since the first sample; `None` if there are no samples to decide by.
     pub fn epochs(&self) -> Option<f64> {
-        (self.accesses > 0.0).then_some(self.epochs)
+        (self.weight.accesses > 0.0).then_some(self.epochs)
     }
 
     /// Adds a sampled access; `idle` is the idle latency of its node. One that is known to have taken less
@@ -172,7 +212,7 @@ impl Sampled {
         fresh.sort_by_key(Fresh::page);
         self.epochs = self.epochs * kept + f64::from(epochs);
         self.samples = self.samples * kept + fresh.len() as f64;
-        self.accesses = self.accesses * kept + fresh.iter().map(|sample| sample.accesses).sum::<f64>();
+        self.weight = self.weight.faded(kept) + weight_of(&fresh);
         self.correct_nodes(regions, &fresh);
         self.merge(&fresh, kept);
         fresh.clear();
@@ -200,28 +240,28 @@ impl Sampled {
     }
 
     fn merge(&mut self, fresh: &[Fresh], kept: f64) {
-        let least = self.accesses / self.samples.max(1.0) * FORGOTTEN;
+        let least = self.weight.accesses / self.samples.max(1.0) * FORGOTTEN;
         let mut all = std::mem::take(&mut self.merged);
-        let mut add = |task, page, accesses| {
-            if accesses >= least {
-                all.push(Count { task, page, accesses });
+        let mut add = |(task, page), weight: Weight| {
+            if weight.accesses >= least {
+                all.push(Count { task, page, weight });
             }
         };
-        let sum = |samples: &[Fresh]| samples.iter().map(|sample| sample.accesses).sum::<f64>();
         let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
         for older in &self.counts {
             let page = (older.task, older.page);
             while let Some(samples) = newer.next_if(|samples| samples[0].page() < page) {
-                add(samples[0].task, samples[0].page, sum(samples));
+                add(samples[0].page(), weight_of(samples));
             }
-            let more = newer.next_if(|samples| samples[0].page() == page).map_or(0.0, sum);
-            add(older.task, older.page, older.accesses * kept + more);
+            let more =
+                newer.next_if(|samples| samples[0].page() == page).map_or(Weight::default(), weight_of);
+            add(page, older.weight.faded(kept) + more);
         }
-        newer.for_each(|samples| add(samples[0].task, samples[0].page, sum(samples)));
+        newer.for_each(|samples| add(samples[0].page(), weight_of(samples)));
         if all.len() > COUNTS_MAX {
-            let mut accesses: Vec<f64> = all.iter().map(|count| count.accesses).collect();
+            let mut accesses: Vec<f64> = all.iter().map(|count| count.weight.accesses).collect();
             let least = *accesses.select_nth_unstable_by(COUNTS_MAX, |a, b| b.total_cmp(a)).1;
-            all.retain(|count| count.accesses > least);
+            all.retain(|count| count.weight.accesses > least);
         }
         self.merged = std::mem::replace(&mut self.counts, all);
         self.merged.clear();
@@ -280,11 +320,11 @@ impl Sampled {
         let [first, ..] = places else { return };
         let (task, size, range) = (first.task, first.size, first.start..places[places.len() - 1].end);
         let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
-        let per_sample = self.accesses / self.samples;
-        let per_epoch = per_sample / self.epochs;
+        let unit = self.weight.unit();
+        let per_epoch = unit / self.epochs;
         let mut blocks = Vec::new();
         let length = range.end.next_power_of_two();
-        divide(0..length, &range, counts, per_sample, least.base_pages(), &mut blocks);
+        divide(0..length, &range, counts, unit, least.base_pages(), &mut blocks);
         let mut places = places.iter().peekable();
         for block in blocks {
             let Rate { mean, at_least, at_most } = block.rate(deviations);
@@ -306,6 +346,10 @@ fn range_of(region: &Region) -> Range<u64> {
     region.start.0..region.start.0 + region.pages * region.size.base_pages()
 }
 
+fn weight_of(samples: &[Fresh]) -> Weight {
+    samples.iter().map(|sample| Weight::of_sample(sample.accesses)).sum()
+}
+
 /// The part of a sorted list that lies in a range of a task's pages.
 fn within<T>(all: &[T], task: TaskId, range: &Range<u64>, key: impl Fn(&T) -> (TaskId, u64)) -> Range<usize> {
     let at = |page| all.partition_point(|one| key(one) < (task, page));
@@ -317,7 +361,7 @@ fn divide(
     aligned: Range<u64>,
     range: &Range<u64>,
     counts: &[Count],
-    per_sample: f64,
+    unit: f64,
     smallest: u64,
     blocks: &mut Vec<Block>,
 ) {
@@ -326,21 +370,24 @@ fn divide(
         return;
     }
     let length = aligned.end - aligned.start;
-    let few = (counts.len() <= FEW_COUNTS || length <= smallest)
-        .then(|| counts.iter().map(|count| count.accesses).sum::<f64>() / per_sample);
-    if let Some(samples) = few.filter(|&samples| samples <= FEW_SAMPLES || length <= smallest) {
-        return blocks.push(Block { start, end, samples });
+    if counts.len() <= FEW_COUNTS || length <= smallest {
+        let weight: Weight = counts.iter().map(|count| count.weight).sum();
+        let (samples, variance) = (weight.accesses / unit, weight.squares / (unit * unit));
+        if samples <= FEW_SAMPLES || length <= smallest {
+            return blocks.push(Block { start, end, samples, variance });
+        }
     }
     let middle = aligned.start + length / 2;
     let (left, right) = counts.split_at(counts.partition_point(|count| count.page < middle));
     let first = blocks.len();
-    divide(aligned.start..middle, range, left, per_sample, smallest, blocks);
-    divide(middle..aligned.end, range, right, per_sample, smallest, blocks);
+    divide(aligned.start..middle, range, left, unit, smallest, blocks);
+    divide(middle..aligned.end, range, right, unit, smallest, blocks);
     if let [a, b] = blocks[first..]
         && a.is_like(&b)
     {
         blocks.truncate(first);
-        blocks.push(Block { start: a.start, end: b.end, samples: a.samples + b.samples });
+        let (samples, variance) = (a.samples + b.samples, a.variance + b.variance);
+        blocks.push(Block { start: a.start, end: b.end, samples, variance });
     }
 }
 
@@ -390,12 +437,25 @@ mod tests {
     #[test]
     fn parts_of_a_block_with_few_samples_do_not_differ() {
         for pages in [1, 7, 1000] {
-            let own = Block { start: 0, end: pages, samples: FEW_SAMPLES };
+            let own = Block { start: 0, end: pages, samples: FEW_SAMPLES, variance: FEW_SAMPLES };
             assert_eq!(own.rate(DEVIATIONS).at_least, 0.0);
-            assert!(own.is_like(&Block { start: pages, end: 2_000_000, samples: 0.0 }));
+            assert!(own.is_like(&Block { start: pages, end: 2_000_000, samples: 0.0, variance: 0.0 }));
         }
-        let more = Block { start: 0, end: 1, samples: FEW_SAMPLES + 0.1 };
-        assert!(!more.is_like(&Block { start: 1, end: 2_000_000, samples: 0.0 }));
+        let more = Block { start: 0, end: 1, samples: FEW_SAMPLES + 0.1, variance: FEW_SAMPLES + 0.1 };
+        assert!(!more.is_like(&Block { start: 1, end: 2_000_000, samples: 0.0, variance: 0.0 }));
+    }
+
+    /// As the period of sampling is tuned, samples stand for fewer and fewer accesses.
+    #[test]
+    fn one_heavy_sample_is_not_many() {
+        let regions = regions(&[region(0, 1024, PageSize::Base)]);
+        let light =
+            (0..1024).flat_map(|page| [AccessSample { period: 10, ..sample(page, PageSize::Base, 1) }; 4]);
+        let heavy = AccessSample { period: 320, ..sample(512, PageSize::Base, 1) };
+        let one: Vec<AccessSample> = light.clone().chain([heavy]).collect();
+        assert_eq!(after(&one, &regions).len(), 1, "it came by chance");
+        let many = light.chain([sample(512, PageSize::Base, 1); 12]);
+        assert!(after(&many.collect::<Vec<_>>(), &regions).len() > 1);
     }
 
     #[test]
