@@ -288,6 +288,17 @@ impl Sampled {
         all
     }
 
+    /// Squared coefficient of variation of the accesses of a huge page's base pages, without what chance adds:
+    /// 0 if they are accessed alike, and (1 - h) / h if only a share h of them is accessed.
+    pub fn unevenness(&self, task: TaskId, head: u64) -> f64 {
+        let range = head..head + PageSize::Huge.base_pages();
+        let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
+        let all: Weight = counts.iter().map(|count| count.weight).sum();
+        let squares: f64 = counts.iter().map(|count| count.weight.accesses.powi(2)).sum();
+        let alike = (all.accesses.powi(2) - all.squares) / PageSize::Huge.base_pages() as f64;
+        if alike > 0.0 { (squares - all.squares) / alike - 1.0 } else { 0.0 }
+    }
+
     /// Where the regions' pages are, in order.
     fn places(&self, regions: &Regions) -> Vec<Place> {
         let mut places = Vec::new();
@@ -396,6 +407,8 @@ mod tests {
     use memtide_core::ThreadId;
     use memtide_core::policy::Frame;
     use proptest::prelude::*;
+    use rand_core::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
 
@@ -443,6 +456,32 @@ mod tests {
         }
         let more = Block { start: 0, end: 1, samples: FEW_SAMPLES + 0.1, variance: FEW_SAMPLES + 0.1 };
         assert!(!more.is_like(&Block { start: 1, end: 2_000_000, samples: 0.0, variance: 0.0 }));
+    }
+
+    #[test]
+    fn unevenness_is_not_that_of_chance() {
+        let regions = regions(&[region(0, 1, PageSize::Huge)]);
+        let unevenness = |pages: &[u64]| {
+            let mut sampled = Sampled::default();
+            pages.iter().for_each(|&page| sampled.add(&self::sample(page, PageSize::Huge, 1), IDLE));
+            sampled.end_epochs(1, &regions, 0.5);
+            sampled.unevenness(TaskId(0), 0)
+        };
+        let random = |below: u64, samples: usize| -> Vec<u64> {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+            (0..samples).map(|_| random.next_u64() % below).collect()
+        };
+        for samples in [300, 3000] {
+            assert!(
+                unevenness(&random(512, samples)).abs() < 0.4,
+                "{samples}: {}",
+                unevenness(&random(512, samples))
+            );
+            let of_128 = unevenness(&random(128, samples));
+            assert!((of_128 - 3.0).abs() < 0.8, "{samples}: {of_128}");
+        }
+        assert_eq!(unevenness(&[]), 0.0);
+        assert_eq!(unevenness(&[7]), 0.0, "one sample tells nothing");
     }
 
     /// As the period of sampling is tuned, samples stand for fewer and fewer accesses.

@@ -8,6 +8,10 @@ use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 use super::pages::Pages;
 use super::{RATIO_MIN, RelativeHeat};
 
+/// Squared coefficient of variation of the accesses of its base pages from which on a huge page is split. Of
+/// many parts some are hot or cool by chance, however certain each seems.
+const UNEVEN_MIN: f64 = 1.0;
+
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// What a huge page has to do with exchanges of its parts, as if each were a page of its own.
@@ -84,7 +88,8 @@ impl RelativeHeat {
             let slow = if is_fast { self.slower(node) } else { node };
             let saved = self.trust.share() * self.waiting_ns(parts.beyond_whole(is_fast), slow);
             let walks = parts.accesses * self.payback * self.walk_ns;
-            (saved > RATIO_MIN * walks).then_some(saved)
+            let is_uneven = || self.sampled.unevenness(page.0, page.1) >= UNEVEN_MIN;
+            (saved > RATIO_MIN * walks && is_uneven()).then_some(saved)
         };
         let mut all: Vec<((TaskId, u64), f64)> =
             pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(page, parts)?))).collect();
