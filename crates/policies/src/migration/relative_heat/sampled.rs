@@ -294,8 +294,9 @@ impl Sampled {
         let range = head..head + PageSize::Huge.base_pages();
         let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
         let all: Weight = counts.iter().map(|count| count.weight).sum();
-        let squares: f64 = counts.iter().map(|count| count.weight.accesses.powi(2)).sum();
-        let alike = (all.accesses.powi(2) - all.squares) / PageSize::Huge.base_pages() as f64;
+        let squared = |weight: &Weight| weight.accesses * weight.accesses;
+        let squares: f64 = counts.iter().map(|count| squared(&count.weight)).sum();
+        let alike = (squared(&all) - all.squares) / PageSize::Huge.base_pages() as f64;
         if alike > 0.0 { (squares - all.squares) / alike - 1.0 } else { 0.0 }
     }
 

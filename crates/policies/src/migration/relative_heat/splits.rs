@@ -10,7 +10,7 @@ use super::{RATIO_MIN, RelativeHeat};
 
 /// Squared coefficient of variation of the accesses of its base pages from which on a huge page is split. Of
 /// many parts some are hot or cool by chance, however certain each seems.
-const UNEVEN_MIN: f64 = 1.0;
+const UNEVEN_MIN: f64 = 0.25;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
