@@ -10,6 +10,9 @@ use crate::sys::pagemap::huge_pages;
 
 /// Splits the huge page of a process that begins at a base page: the base pages stay on its node. The first
 /// of them becomes inactive, which tells the kernel to split.
+///
+/// # Errors
+/// Why it was not split: it is no huge page, or in use, or may not be split.
 pub fn split(process: Pid, page: u64) -> Moved {
     let is_huge = huge_pages(process);
     if !is_huge(page) {
