@@ -1,4 +1,4 @@
-//! Demotions and promotions of a decision: pages on slow memory take free memory, or the place of cooler ones.
+//! Demotions and promotions: pages on slow memory take free memory, or the place of cooler ones.
 
 use memtide_core::policy::{Frame, Move, Plan, Reason, View};
 use memtide_core::{NodeId, Vpn};

@@ -288,8 +288,8 @@ impl Sampled {
         all
     }
 
-    /// Squared coefficient of variation of the accesses of a huge page's base pages, without what chance adds:
-    /// 0 if they are accessed alike, and (1 - h) / h if only a share h of them is accessed.
+    /// Squared coefficient of variation of the accesses of a huge page's base pages, without what chance
+    /// adds: 0 if they are accessed alike, and (1 - h) / h if only a share h of them is accessed.
     pub fn unevenness(&self, task: TaskId, head: u64) -> f64 {
         let range = head..head + PageSize::Huge.base_pages();
         let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
