@@ -57,16 +57,7 @@ impl Live {
         dry_run: bool,
     ) -> Result<Live, SensorRefused> {
         let sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
-        let watched = Watched {
-            processes: Vec::new(),
-            numbers,
-            since: Time::ZERO,
-            now: Time::ZERO,
-            troubles: Vec::new(),
-            lost: false,
-            changed: Vec::new(),
-            outdated: Vec::new(),
-        };
+        let watched = Watched::new(numbers);
         let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
         Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
     }

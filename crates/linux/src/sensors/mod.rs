@@ -86,6 +86,20 @@ pub(crate) struct Changed {
 }
 
 impl Watched {
+    /// No processes, on a system with these numbers.
+    pub fn new(numbers: Numbers) -> Watched {
+        Watched {
+            processes: Vec::new(),
+            numbers,
+            since: Time::ZERO,
+            now: Time::ZERO,
+            troubles: Vec::new(),
+            lost: false,
+            changed: Vec::new(),
+            outdated: Vec::new(),
+        }
+    }
+
     /// The machine's number of a node of the system.
     pub fn number(&self, id: NodeId) -> Option<NodeId> {
         self.numbers.nodes.iter().position(|known| *known == id).map(NodeId::from)

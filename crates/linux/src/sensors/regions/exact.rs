@@ -268,22 +268,12 @@ fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::Time;
-
     use super::*;
     use crate::topology::Numbers;
 
     fn watched() -> Watched {
-        Watched {
-            processes: Vec::new(),
-            numbers: Numbers { nodes: (0..=255).map(NodeId).collect(), cpus: Vec::new(), scan_pages: 0 },
-            since: Time::ZERO,
-            now: Time::ZERO,
-            troubles: Vec::new(),
-            lost: false,
-            changed: Vec::new(),
-            outdated: Vec::new(),
-        }
+        let nodes = (0..=255).map(NodeId).collect();
+        Watched::new(Numbers { nodes, cpus: Vec::new(), scan_pages: 0 })
     }
 
     #[test]
