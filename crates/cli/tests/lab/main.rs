@@ -25,6 +25,7 @@ mod nodes;
 mod non_temporal;
 mod place;
 mod shell;
+mod splits;
 mod steady;
 #[path = "../support/mod.rs"]
 mod support;

@@ -28,10 +28,7 @@ pub fn split(process: Pid, page: u64) -> Moved {
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::{NodeId, PageSize};
-
     use super::*;
-    use crate::sys::Words;
 
     #[test]
     fn base_page_is_no_huge_page_to_split() {
@@ -39,22 +36,5 @@ mod tests {
         let words = [1u64; 1024];
         assert_eq!(split(me, words.as_ptr() as u64 / 4096 + 1), Err(Refusal::Gone));
         assert_eq!(split(me, 1), Err(Refusal::Gone), "not mapped");
-    }
-
-    /// This process's own huge page, if the kernel gives it one and shows it.
-    #[test]
-    fn huge_page_is_split_and_keeps_its_content() {
-        let me = rustix::process::getpid();
-        let mut words = Words::untouched(2 << 20, NodeId(0), PageSize::Huge).expect("memory on node 0");
-        words.iter_mut().zip(1..).for_each(|(word, value)| *word = value);
-        let page = words.as_ptr() as u64 / 4096;
-        if !huge_pages(me)(page) {
-            return;
-        }
-        match split(me, page) {
-            Ok(()) => assert!((0..512).all(|at| !huge_pages(me)(page + at))),
-            Err(why) => assert!(matches!(why, Refusal::Unsupported | Refusal::NotAllowed), "{why}"),
-        }
-        assert!(words.iter().zip(1..).all(|(word, value)| *word == value));
     }
 }
