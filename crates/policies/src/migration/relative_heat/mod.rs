@@ -6,10 +6,12 @@ mod heat;
 mod latencies;
 mod load;
 mod pages;
+mod rates;
 mod refused;
 mod sampled;
 mod splits;
 mod trust;
+mod weight;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
@@ -272,22 +274,21 @@ impl RelativeHeat {
     }
 
     /// Plans splits of huge pages; those that are to be split, now or later, leave the movable pages.
-    fn split(&self, view: &View, movable: &mut Vec<Pages>, plan: &mut Plan) {
-        let are_known = self.sampled.epochs().is_some_and(|epochs| epochs >= self.known);
-        if !are_known || !self.refused.allows_splits() {
+    fn split(&self, view: &View, parts: &[Pages], movable: &mut Vec<Pages>, plan: &mut Plan) {
+        if !self.refused.allows_splits() {
             return;
         }
-        let splits = self.splits(view, movable);
+        let splits = self.splits(view, parts);
         let most = (self.pages / PageSize::Huge.base_pages()).max(1) as usize;
         splits.iter().take(most).for_each(|page| _ = plan.push(Action::Split(*page), Reason::Uneven));
         splits::leave_out(&splits, movable);
     }
 
-    /// All pages that are known long enough to move: once there are samples, they alone decide.
+    /// All pages that are known long enough to move, and parts of huge ones: once there are samples, they alone
+    /// decide, and know parts.
     fn known(&self, view: &View) -> Vec<Pages> {
         if let Some(epochs) = self.sampled.epochs() {
-            let is_known = epochs >= self.known;
-            return if is_known { self.sampled.pages(&view.regions, self.deviations) } else { Vec::new() };
+            return if epochs >= self.known { self.sampled.parts(&view.regions) } else { Vec::new() };
         }
         let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
         known.map(|span| span.pages(self.deviations)).collect()
@@ -365,10 +366,10 @@ impl Migration for RelativeHeat {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
         let mut movable = Vec::new();
-        let known = self.known(view);
-        let accesses: f64 = known.iter().map(Pages::accesses).sum();
-        known.iter().for_each(|pages| self.refused.others(pages, &mut movable));
-        self.split(view, &mut movable, plan);
+        let parts = self.known(view);
+        let accesses: f64 = parts.iter().map(Pages::accesses).sum();
+        pages::whole(&parts).iter().for_each(|pages| self.refused.others(pages, &mut movable));
+        self.split(view, &parts, &mut movable, plan);
         self.refused.end_epoch();
         let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
             movable.into_iter().partition(|pages| self.tier(pages.node) == 0);

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use memtide_core::{NodeId, PageSize, TaskId};
 
+use super::rates::Place;
+
 /// Adjacent pages of one size on one node that are accessed alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pages {
@@ -26,6 +28,11 @@ pub(super) struct Rate {
 }
 
 impl Pages {
+    pub fn of(place: &Place, rate: Rate) -> Pages {
+        let Place { task, start, end, size, node } = *place;
+        Pages { task, start, end, size, node, rate }
+    }
+
     /// Number of base pages.
     pub fn base_pages(&self) -> u64 {
         self.end - self.start
@@ -55,10 +62,34 @@ impl Pages {
 }
 
 impl Rate {
+    /// One in which chance is already reckoned with. No sample may mean no access.
+    pub fn by_samples(mean: f64, is_seen: bool) -> Rate {
+        Rate { mean, at_least: if is_seen { mean } else { 0.0 }, at_most: mean }
+    }
+
     /// Whether it is higher than another, and not by chance.
     pub fn is_higher(&self, other: &Rate) -> bool {
         self.at_least > other.at_most
     }
+}
+
+/// All of these pages, where parts of huge pages are joined.
+pub(super) fn whole(parts: &[Pages]) -> Vec<Pages> {
+    const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
+    let head = |part: &Pages| (part.task, part.start - part.start % HUGE_PAGES);
+    let is_part = |part: &Pages| part.size == PageSize::Huge && part.base_pages() < HUGE_PAGES;
+    let of_one = |a: &Pages, b: &Pages| is_part(a) && is_part(b) && head(a) == head(b);
+    let join = |parts: &[Pages]| {
+        let (first, last) = (&parts[0], &parts[parts.len() - 1]);
+        let accesses: f64 = parts.iter().map(Pages::accesses).sum();
+        let is_seen = parts.iter().any(|part| part.rate.at_least > 0.0);
+        let rate = match parts.len() {
+            1 => first.rate,
+            _ => Rate::by_samples(accesses / HUGE_PAGES as f64, is_seen),
+        };
+        Pages { end: last.end, rate, ..*first }
+    };
+    parts.chunk_by(of_one).map(join).collect()
 }
 
 /// Standard deviations from the mean to a bound, so that the bounds of two equally uncertain rates meet where

@@ -1,17 +1,15 @@
 //! Heat of pages by sampled accesses: of every page alone where there are enough samples, else of blocks.
 
-use std::iter::Sum;
-use std::ops::{Add, Range};
+use std::ops::Range;
 
 use memtide_core::policy::{AccessSample, Move, Region, Regions};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
-use super::pages::{Pages, Rate, to_bound};
-
-/// Number of addressable base pages, more than any machine has.
-const PAGES_MAX: u64 = 1 << 52;
+use super::pages::{Pages, Rate};
+use super::rates::{self, PAGES_MAX, Place};
+use super::weight::Weight;
 
 /// Maximum number of pages whose samples are remembered; beyond it, those with the fewest are forgotten.
 const COUNTS_MAX: usize = 1 << 20;
@@ -22,62 +20,13 @@ const FORGOTTEN: f64 = 1.0 / 64.0;
 /// Minimum samples of an epoch to tell the share of some pages.
 const SHARE_SAMPLES_MIN: usize = 100;
 
-/// Standard deviations by which two halves of a block must differ to be two blocks.
-const DEVIATIONS: f64 = 2.0;
-
-/// Samples up to which a block is not divided: of samples of one weight, the lower bounds of the parts are 0.
-const FEW_SAMPLES: f64 = 1.5;
-
-/// Counts up to which their sum is worth a look.
-const FEW_COUNTS: usize = 8;
-
-/// Samples, each of which stands for a number of accesses. They count less with each epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Weight {
-    /// Accesses that the samples stand for.
-    accesses: f64,
-    /// Sum of the squares of each sample's accesses: the variance of all accesses, if samples come by chance.
-    squares: f64,
-}
-
-impl Weight {
-    fn of_sample(accesses: f64) -> Weight {
-        Weight { accesses, squares: accesses * accesses }
-    }
-
-    /// What is left of it as earlier samples count `kept` times as much as before.
-    fn faded(self, kept: f64) -> Weight {
-        Weight { accesses: self.accesses * kept, squares: self.squares * kept }
-    }
-
-    /// Accesses of a sample of mean weight: a heavier one counts for more samples.
-    fn unit(self) -> f64 {
-        self.squares / self.accesses
-    }
-}
-
-impl Add for Weight {
-    type Output = Weight;
-
-    fn add(self, other: Weight) -> Weight {
-        Weight { accesses: self.accesses + other.accesses, squares: self.squares + other.squares }
-    }
-}
-
-impl Sum for Weight {
-    fn sum<I: Iterator<Item = Weight>>(all: I) -> Weight {
-        all.fold(Weight::default(), Weight::add)
-    }
-}
-
 /// Sampled accesses of a base page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Count {
-    task: TaskId,
-    page: u64,
-    weight: Weight,
+pub(super) struct Count {
+    pub task: TaskId,
+    pub page: u64,
+    pub weight: Weight,
 }
 
 /// What is known of all pages by samples.
@@ -117,45 +66,9 @@ impl Fresh {
     }
 }
 
-/// Adjacent pages of one size on one node.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Place {
-    task: TaskId,
-    start: u64,
-    end: u64,
-    size: PageSize,
-    node: NodeId,
-}
-
-impl Place {
-    fn is_followed_by(&self, next: &Place) -> bool {
-        (self.task, self.size, self.end) == (next.task, next.size, next.start)
-    }
-}
-
-/// Adjacent pages that are accessed alike, by their samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Block {
-    start: u64,
-    end: u64,
-    /// Samples in it, and the variance of their number.
-    samples: f64,
-    variance: f64,
-}
-
-impl Block {
-    /// Samples of a base page: bounds as far as these deviations allow. Without samples, half of one.
-    fn rate(&self, deviations: f64) -> Rate {
-        let (pages, samples) = ((self.end - self.start) as f64, self.samples + 0.5);
-        let away = to_bound(deviations) * (self.variance + 0.5).sqrt();
-        let [mean, at_least, at_most] =
-            [samples, samples - away, samples + away].map(|samples| samples.max(0.0) / pages);
-        Rate { mean, at_least, at_most }
-    }
-
-    fn is_like(&self, other: &Block) -> bool {
-        let (own, others) = (self.rate(DEVIATIONS), other.rate(DEVIATIONS));
-        !own.is_higher(&others) && !others.is_higher(&own)
+impl Count {
+    pub fn number(&self) -> u128 {
+        rates::number(self.task, self.page)
     }
 }
 
@@ -267,37 +180,12 @@ impl Sampled {
         self.merged.clear();
     }
 
-    /// All pages of the regions, with bounds of their rates as far as these deviations allow.
-    pub fn pages(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
+    /// All pages of the regions with their rates, where huge pages are cut into parts that are accessed alike.
+    pub fn parts(&self, regions: &Regions) -> Vec<Pages> {
+        let per_epoch = 1.0 / self.epochs;
         let places = self.places(regions);
-        let mut all = Vec::new();
-        for adjacent in places.chunk_by(Place::is_followed_by) {
-            self.cut(adjacent, adjacent[0].size, deviations, &mut all);
-        }
-        all
-    }
-
-    /// All huge pages of the regions, cut into parts that are accessed alike.
-    pub fn parts(&self, regions: &Regions, deviations: f64) -> Vec<Pages> {
-        let mut places = self.places(regions);
-        places.retain(|place| place.size == PageSize::Huge);
-        let mut all = Vec::new();
-        for adjacent in places.chunk_by(Place::is_followed_by) {
-            self.cut(adjacent, PageSize::Base, deviations, &mut all);
-        }
-        all
-    }
-
-    /// Squared coefficient of variation of the accesses of a huge page's base pages, without what chance
-    /// adds: 0 if they are accessed alike, and (1 - h) / h if only a share h of them is accessed.
-    pub fn unevenness(&self, task: TaskId, head: u64) -> f64 {
-        let range = head..head + PageSize::Huge.base_pages();
-        let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
-        let all: Weight = counts.iter().map(|count| count.weight).sum();
-        let squared = |weight: &Weight| weight.accesses * weight.accesses;
-        let squares: f64 = counts.iter().map(|count| squared(&count.weight)).sum();
-        let alike = (squared(&all) - all.squares) / PageSize::Huge.base_pages() as f64;
-        if alike > 0.0 { (squares - all.squares) / alike - 1.0 } else { 0.0 }
+        let rated = rates::of(&places, &self.counts).into_iter();
+        rated.map(|of| Pages::of(&of.place, Rate::by_samples(of.rate * per_epoch, of.is_seen))).collect()
     }
 
     /// Where the regions' pages are, in order.
@@ -325,33 +213,6 @@ impl Sampled {
         }
         places
     }
-
-    /// Appends the blocks of adjacent pages, at least of this size, cut where one ends and the next is on
-    /// another node: how hot pages are does not depend on where they are.
-    fn cut(&self, places: &[Place], least: PageSize, deviations: f64, all: &mut Vec<Pages>) {
-        let [first, ..] = places else { return };
-        let (task, size, range) = (first.task, first.size, first.start..places[places.len() - 1].end);
-        let counts = &self.counts[within(&self.counts, task, &range, |count| (count.task, count.page))];
-        let unit = self.weight.unit();
-        let per_epoch = unit / self.epochs;
-        let mut blocks = Vec::new();
-        let length = range.end.next_power_of_two();
-        divide(0..length, &range, counts, unit, least.base_pages(), &mut blocks);
-        let mut places = places.iter().peekable();
-        for block in blocks {
-            let Rate { mean, at_least, at_most } = block.rate(deviations);
-            let [mean, at_least, at_most] = [mean, at_least, at_most].map(|samples| samples * per_epoch);
-            let rate = Rate { mean, at_least, at_most };
-            while let Some(place) = places.peek().filter(|place| place.start < block.end) {
-                let (start, end) = (place.start.max(block.start), place.end.min(block.end));
-                all.push(Pages { task, start, end, size, node: place.node, rate });
-                if place.end > block.end {
-                    break;
-                }
-                places.next();
-            }
-        }
-    }
 }
 
 fn range_of(region: &Region) -> Range<u64> {
@@ -368,48 +229,11 @@ fn within<T>(all: &[T], task: TaskId, range: &Range<u64>, key: impl Fn(&T) -> (T
     at(range.start)..at(range.end)
 }
 
-/// Appends the parts of an aligned block that lie in a range: halves that are accessed alike are one block.
-fn divide(
-    aligned: Range<u64>,
-    range: &Range<u64>,
-    counts: &[Count],
-    unit: f64,
-    smallest: u64,
-    blocks: &mut Vec<Block>,
-) {
-    let (start, end) = (aligned.start.max(range.start), aligned.end.min(range.end));
-    if start >= end {
-        return;
-    }
-    let length = aligned.end - aligned.start;
-    if counts.len() <= FEW_COUNTS || length <= smallest {
-        let weight: Weight = counts.iter().map(|count| count.weight).sum();
-        let (samples, variance) = (weight.accesses / unit, weight.squares / (unit * unit));
-        if samples <= FEW_SAMPLES || length <= smallest {
-            return blocks.push(Block { start, end, samples, variance });
-        }
-    }
-    let middle = aligned.start + length / 2;
-    let (left, right) = counts.split_at(counts.partition_point(|count| count.page < middle));
-    let first = blocks.len();
-    divide(aligned.start..middle, range, left, unit, smallest, blocks);
-    divide(middle..aligned.end, range, right, unit, smallest, blocks);
-    if let [a, b] = blocks[first..]
-        && a.is_like(&b)
-    {
-        blocks.truncate(first);
-        let (samples, variance) = (a.samples + b.samples, a.variance + b.variance);
-        blocks.push(Block { start: a.start, end: b.end, samples, variance });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use memtide_core::ThreadId;
     use memtide_core::policy::Frame;
     use proptest::prelude::*;
-    use rand_core::{Rng, SeedableRng};
-    use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
 
@@ -445,44 +269,7 @@ mod tests {
         let mut sampled = Sampled::default();
         samples.iter().for_each(|sample| sampled.add(sample, IDLE));
         sampled.end_epochs(1, regions, 0.5);
-        sampled.pages(regions, 3.0)
-    }
-
-    #[test]
-    fn parts_of_a_block_with_few_samples_do_not_differ() {
-        for pages in [1, 7, 1000] {
-            let own = Block { start: 0, end: pages, samples: FEW_SAMPLES, variance: FEW_SAMPLES };
-            assert_eq!(own.rate(DEVIATIONS).at_least, 0.0);
-            assert!(own.is_like(&Block { start: pages, end: 2_000_000, samples: 0.0, variance: 0.0 }));
-        }
-        let more = Block { start: 0, end: 1, samples: FEW_SAMPLES + 0.1, variance: FEW_SAMPLES + 0.1 };
-        assert!(!more.is_like(&Block { start: 1, end: 2_000_000, samples: 0.0, variance: 0.0 }));
-    }
-
-    #[test]
-    fn unevenness_is_not_that_of_chance() {
-        let regions = regions(&[region(0, 1, PageSize::Huge)]);
-        let unevenness = |pages: &[u64]| {
-            let mut sampled = Sampled::default();
-            pages.iter().for_each(|&page| sampled.add(&self::sample(page, PageSize::Huge, 1), IDLE));
-            sampled.end_epochs(1, &regions, 0.5);
-            sampled.unevenness(TaskId(0), 0)
-        };
-        let random = |below: u64, samples: usize| -> Vec<u64> {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-            (0..samples).map(|_| random.next_u64() % below).collect()
-        };
-        for samples in [300, 3000] {
-            assert!(
-                unevenness(&random(512, samples)).abs() < 0.4,
-                "{samples}: {}",
-                unevenness(&random(512, samples))
-            );
-            let of_128 = unevenness(&random(128, samples));
-            assert!((of_128 - 3.0).abs() < 0.8, "{samples}: {of_128}");
-        }
-        assert_eq!(unevenness(&[]), 0.0);
-        assert_eq!(unevenness(&[7]), 0.0, "one sample tells nothing");
+        sampled.parts(regions)
     }
 
     /// As the period of sampling is tuned, samples stand for fewer and fewer accesses.
@@ -499,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn block_is_as_small_as_its_samples_tell() {
+    fn part_is_as_small_as_its_samples_tell() {
         let regions = regions(&[region(0, 1024, PageSize::Base)]);
         let of = |pages: std::ops::Range<u64>, each: usize| {
             pages.flat_map(|page| vec![sample(page, PageSize::Base, 1); each]).collect::<Vec<_>>()
@@ -507,7 +294,7 @@ mod tests {
         let bounds = |samples: &[AccessSample]| {
             after(samples, &regions).iter().map(|pages| (pages.start, pages.end)).collect::<Vec<_>>()
         };
-        assert_eq!(bounds(&of(0..1024, 1)), [(0, 1024)]);
+        assert_eq!(bounds(&of(0..1024, 1)).len(), 1);
         assert_eq!(bounds(&of(5..6, 1)), [(0, 1024)], "one sample may be chance");
         let one = bounds(&of(5..6, 20));
         assert!(one.contains(&(5, 6)), "{one:?}");
@@ -553,23 +340,21 @@ mod tests {
                 if let Some(region) = all.iter().find(|region| range_of(region).contains(&page.0))
                     && region.size == PageSize::Base
                 {
-                    let pages = sampled.pages(&regions, 3.0);
+                    let pages = sampled.parts(&regions);
                     let of = pages.iter().find(|of| (of.start..of.end).contains(&page.0));
                     prop_assert_eq!(of.expect("all pages").node, to);
                 }
             }
-            let pages = sampled.pages(&regions, 3.0);
+            let pages = sampled.parts(&regions);
             let of_blocks: Vec<u64> = pages.iter().flat_map(|pages| pages.start..pages.end).collect();
             let of_regions: Vec<u64> = all.iter().flat_map(range_of).collect();
             prop_assert_eq!(of_blocks, of_regions);
             for block in &pages {
-                let size = block.size.base_pages();
-                prop_assert!(block.start % size == 0 && block.end % size == 0, "{:?}", block);
-                prop_assert!(block.rate.at_least <= block.rate.mean && block.rate.mean <= block.rate.at_most);
+                prop_assert!(block.rate.mean >= 0.0 && block.rate.mean.is_finite(), "{:?}", block);
             }
             let text = serde_json::to_string(&sampled).unwrap();
             let read: Sampled = serde_json::from_str(&text).unwrap();
-            prop_assert_eq!(read.pages(&regions, 3.0), pages);
+            prop_assert_eq!(read.parts(&regions), pages);
         }
     }
 }

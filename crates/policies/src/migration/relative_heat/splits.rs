@@ -8,10 +8,6 @@ use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 use super::pages::Pages;
 use super::{RATIO_MIN, RelativeHeat};
 
-/// Squared coefficient of variation of the accesses of its base pages from which on a huge page is split. Of
-/// many parts some are hot or cool by chance, however certain each seems.
-const UNEVEN_MIN: f64 = 0.25;
-
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// What a huge page has to do with exchanges of its parts, as if each were a page of its own.
@@ -63,10 +59,8 @@ impl RelativeHeat {
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
     /// the whole page, by far more than its accesses then wait for the TLB.
     pub(super) fn splits(&self, view: &View, known: &[Pages]) -> Vec<Page> {
-        let mut parts = Vec::new();
-        for part in self.sampled.parts(&view.regions, self.deviations) {
-            self.refused.others(&part, &mut parts);
-        }
+        let mut parts = Vec::with_capacity(known.len());
+        known.iter().for_each(|part| self.refused.others(part, &mut parts));
         let mut pages = ByPage::new();
         for part in parts.iter().filter(|part| is_part(part)) {
             pages.entry(whole(part)).or_default().accesses += part.accesses();
@@ -75,8 +69,7 @@ impl RelativeHeat {
             return Vec::new();
         }
         let nodes: BTreeMap<(TaskId, u64), NodeId> =
-            parts.iter().map(|part| (whole(part), part.node)).collect();
-        parts.extend(known.iter().filter(|pages| pages.size == PageSize::Base));
+            parts.iter().filter(|part| is_part(part)).map(|part| (whole(part), part.node)).collect();
         let (mut cool, mut hot): (Vec<Pages>, Vec<Pages>) =
             parts.into_iter().partition(|pages| self.tier(pages.node) == 0);
         [&mut cool, &mut hot].into_iter().for_each(|pages| pages.sort_by(Pages::hottest_first));
@@ -88,8 +81,7 @@ impl RelativeHeat {
             let slow = if is_fast { self.slower(node) } else { node };
             let saved = self.trust.share() * self.waiting_ns(parts.beyond_whole(is_fast), slow);
             let walks = parts.accesses * self.payback * self.walk_ns;
-            let is_uneven = || self.sampled.unevenness(page.0, page.1) >= UNEVEN_MIN;
-            (saved > RATIO_MIN * walks && is_uneven()).then_some(saved)
+            (saved > RATIO_MIN * walks).then_some(saved)
         };
         let mut all: Vec<((TaskId, u64), f64)> =
             pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(page, parts)?))).collect();

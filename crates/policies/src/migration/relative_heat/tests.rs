@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use memtide_core::policy::{AccessSample, Page, Planned, Region};
 use memtide_core::{ActionId, TaskId, ThreadId, Vpn};
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
@@ -363,10 +365,14 @@ fn exchanges_of_pages_that_seem_hotter_on_slow_memory_alone_become_rare() {
     assert!(first > 500 && last * 10 < first, "{moved:?}");
 }
 
-/// The huge pages that the last of some epochs splits, and its moves.
+/// The huge pages that the last of some epochs with the same samples splits, and its moves.
 fn splits(policy: &mut dyn Migration, view: &View, events: &[Event]) -> (Vec<u64>, usize) {
+    splits_after(policy, view, &vec![events.to_vec(); EPOCHS_MIN as usize])
+}
+
+fn splits_after(policy: &mut dyn Migration, view: &View, epochs: &[Vec<Event>]) -> (Vec<u64>, usize) {
     let mut plan = Plan::default();
-    for _ in 0..EPOCHS_MIN {
+    for events in epochs {
         plan = Plan::default();
         events.iter().for_each(|event| policy.on_event(event, view, &mut plan));
         policy.decide(view, &mut plan);
@@ -406,9 +412,16 @@ fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
     let huge = |start, node| Region { size: PageSize::Huge, ..region(start, 1, node, 50) };
     let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
     let hot = samples(0..100, SLOW, 20);
-    let one_of_four = with_size(samples((1024..1536).step_by(4), FAST, 1), PageSize::Huge);
-    let (split, _) = splits(policy("relative-heat").as_mut(), &view, &[hot.clone(), one_of_four].concat());
-    assert_eq!(split, [0; 0]);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut by_chance = |_| {
+        let pages = (0..128).map(|_| 1024 + random.next_u64() % 512);
+        [hot.clone(), with_size(samples(pages, FAST, 1), PageSize::Huge)].concat()
+    };
+    for epochs in [3, 12] {
+        let epochs: Vec<Vec<Event>> = (0..epochs).map(&mut by_chance).collect();
+        let (split, _) = splits_after(policy("relative-heat").as_mut(), &view, &epochs);
+        assert_eq!(split, [0; 0]);
+    }
     // A host that cannot split is not asked again.
     let events = [hot, with_size(samples(1024..1152, FAST, 20), PageSize::Huge)].concat();
     let mut policy = policy("relative-heat");
