@@ -19,7 +19,7 @@ pub trait DaemonHost: Host {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn processes(&self, least_pages: u64) -> io::Result<Vec<Process>>;
+    fn processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>>;
 
     /// A process by its id, if there is one.
     fn process(&self, pid: Pid) -> Option<Process>;
@@ -73,8 +73,8 @@ pub trait DaemonHost: Host {
 }
 
 impl DaemonHost for Live {
-    fn processes(&self, least_pages: u64) -> io::Result<Vec<Process>> {
-        processes::all(least_pages)
+    fn processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
+        self.large_processes(least_pages)
     }
 
     fn process(&self, pid: Pid) -> Option<Process> {

@@ -65,18 +65,45 @@ impl Process {
     }
 }
 
-/// All processes with at least this many resident base pages, by id. Processes that exit during the scan are
-/// left out. For those below the limit only the size is read.
-///
-/// # Errors
-/// If /proc cannot be read.
-pub fn all(least_pages: u64) -> io::Result<Vec<Process>> {
+/// Time between two scans of all processes: each costs the kernel some 25,000 instructions a process.
+const SCAN_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The large processes of this system. All are looked at in scans; between them only the large ones of the
+/// last scan.
+#[derive(Debug, Default)]
+pub struct LargeProcesses {
+    /// When the last scan was, its limit, and what it found.
+    scanned: Option<(Duration, u64, Vec<Pid>)>,
+}
+
+impl LargeProcesses {
+    /// All processes with at least this many resident base pages, by id. One that exits meanwhile is left
+    /// out; one that has started or grown is in it 2 s later at most. For those below the limit only the size
+    /// is read.
+    ///
+    /// # Errors
+    /// If /proc cannot be read.
+    pub fn read(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        let is_new = |&(at, least, _): &(Duration, u64, Vec<Pid>)| {
+            least == least_pages && now.saturating_sub(at) < SCAN_INTERVAL
+        };
+        if !self.scanned.as_ref().is_some_and(is_new) {
+            self.scanned = Some((now, least_pages, scan(least_pages)?));
+        }
+        let pids = self.scanned.iter().flat_map(|(_, _, pids)| pids);
+        Ok(pids.filter_map(|&pid| one(pid)).filter(|process| process.resident_pages >= least_pages).collect())
+    }
+}
+
+/// Ids of all processes with at least this many resident base pages, in order.
+fn scan(least_pages: u64) -> io::Result<Vec<Pid>> {
     let numbers =
         fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let large = numbers.filter(|&pid| resident_pages(pid).is_some_and(|pages| pages >= least_pages));
-    let mut processes: Vec<Process> = large.filter_map(|pid| one(Pid::from_raw(pid)?)).collect();
-    processes.sort_by_key(|process| process.pid.as_raw_nonzero());
-    Ok(processes)
+    let mut pids: Vec<Pid> = large.filter_map(Pid::from_raw).collect();
+    pids.sort_by_key(|pid| pid.as_raw_nonzero());
+    Ok(pids)
 }
 
 /// Resident base pages of a process, the second field of proc_pid_statm(5): 0 for a kernel thread, `None` if
@@ -200,13 +227,26 @@ mod tests {
     #[test]
     fn list_contains_this_process_and_no_kernel_thread() {
         let me = rustix::process::getpid();
-        let found = all(1).expect("/proc");
+        let mut large = LargeProcesses::default();
+        let found = large.read(1).expect("/proc");
         let mine = found.iter().find(|process| process.pid == me).expect("this process");
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!((mine.uid, one(me).map(|me| me.uid)), (uid, Some(uid)));
         assert!(found.iter().all(|process| process.name != "kthreadd"));
         let more = mine.resident_pages * 16;
-        assert!(all(more).expect("/proc").iter().all(|process| process.pid != me));
+        assert!(large.read(more).expect("/proc").iter().all(|process| process.pid != me));
         assert!(mine.age() < Duration::from_secs(3600) && mine.age() < found[0].age(), "{mine:?}");
+    }
+
+    #[test]
+    fn process_that_exited_since_the_last_scan_is_left_out() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let pid = Pid::from_child(&child);
+        let mut large = LargeProcesses::default();
+        let mut is_found = || large.read(1).expect("/proc").iter().any(|process| process.pid == pid);
+        assert!(is_found());
+        child.stdin.take();
+        child.wait().expect("its end");
+        assert!(!is_found());
     }
 }

@@ -1,5 +1,6 @@
 //! The real machine as the epoch loop's host: watches processes and moves their pages.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use memtide_core::epoch::Host;
@@ -11,7 +12,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
 
 use crate::movers::{Mover, nodes_of, split};
-use crate::processes::{self, Process};
+use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
 use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
@@ -33,6 +34,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Live {
     sensors: OpenSensors,
+    large: LargeProcesses,
     watched: Watched,
     /// Processes whose pages a user's request moves, watched or not.
     requested: Vec<Process>,
@@ -59,7 +61,8 @@ impl Live {
         let sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         let watched = Watched::new(numbers);
         let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
-        Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
+        let large = LargeProcesses::default();
+        Ok(Live { sensors, large, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
     }
 
     /// Sets how long a batch may stall a process, and whether moves are made.
@@ -83,6 +86,14 @@ impl Live {
         self.sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         self.watched.numbers = numbers;
         Ok(())
+    }
+
+    /// All processes with at least this many resident base pages, by id, as [`LargeProcesses::read`].
+    ///
+    /// # Errors
+    /// If /proc cannot be read.
+    pub fn large_processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
+        self.large.read(least_pages)
     }
 
     /// The watched processes.
