@@ -22,7 +22,7 @@ impl Weight {
 
     /// What is left of it as earlier samples count `kept` times as much as before.
     pub fn faded(self, kept: f64) -> Weight {
-        Weight { accesses: self.accesses * kept, squares: self.squares * kept }
+        Weight { accesses: self.accesses * kept, squares: self.squares * kept * kept }
     }
 
     /// Number of samples of one weight that say as much.
