@@ -5,7 +5,7 @@ use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
 use super::pages::Pages;
-use super::{RATIO_MIN, RelativeHeat};
+use super::RelativeHeat;
 
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl RelativeHeat {
             let accesses: f64 = own().map(Pages::accesses).sum();
             let mean = accesses / own().map(Pages::base_pages).sum::<u64>() as f64;
             let is_cooler = |victim: &&mut Pages| {
-                let is_cool = RATIO_MIN * victim.rate.mean <= mean && victim.rate.at_most < mean;
+                let is_cool = self.ratio_min() * victim.rate.mean <= mean && victim.rate.at_most < mean;
                 victim.node == used.node && (is_cool || self.is_idle(victim))
             };
             for victim in victims.iter_mut().rev().filter(is_cooler) {

@@ -112,9 +112,13 @@ const SAMPLES: u64 = 10;
 /// their mean says little of each page.
 const EPOCHS_MIN: i32 = 3;
 
-/// How many times as often as its victim's a page must be accessed to take its place. The hottest of many
-/// similar regions are so partly by chance, and cool down once they have moved.
+/// How many times as often as its victim's a page must be accessed to take its place, by regions. The hottest
+/// of many similar regions are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
+
+/// The same by samples, in whose rates chance is already reckoned with: what fades could otherwise send a page
+/// back and forth.
+const RATIO_MIN_SAMPLED: f64 = 1.5;
 
 /// Spans remembered for each region of the monitor.
 const SPANS_PER_REGION: usize = 4;
@@ -258,8 +262,13 @@ impl RelativeHeat {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
         let kept = self.trust.share();
         kept * span.rate.at_least > victim.rate.at_most
-            && kept * span.rate.mean > RATIO_MIN * victim.rate.mean
+            && kept * span.rate.mean > self.ratio_min() * victim.rate.mean
             && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
+    }
+
+    /// How many times as often as its victim's a page must be accessed to take its place.
+    fn ratio_min(&self) -> f64 {
+        if self.sampled.epochs().is_some() { RATIO_MIN_SAMPLED } else { RATIO_MIN }
     }
 
     fn complete(&mut self, done: &Completion) {
@@ -361,7 +370,10 @@ impl Migration for RelativeHeat {
         self.sampled.end_epochs(epochs, &view.regions, libm::pow(self.kept, f64::from(epochs)));
         self.latencies.end_epoch();
         if self.sampled.epochs().is_some() {
-            self.heat = Heat::default();
+            if !self.heat.spans.is_empty() {
+                // What was promised by regions says nothing of samples.
+                (self.heat, self.trust) = (Heat::default(), Trust::default());
+            }
         } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }

@@ -29,10 +29,11 @@ pub(super) const PAGES_MAX: u64 = 1 << PAGE_BITS;
 const FEW_SAMPLES: f64 = 1.5;
 
 /// Samples of neighbouring pages that together say how much halves of a size differ.
-const NEIGHBOURS_SAMPLES: f64 = 4096.0;
+const NEIGHBOURS_SAMPLES: f64 = 32_768.0;
 
-/// Standard deviations of chance beyond which halves differ.
+/// Standard deviations of chance beyond which halves of many blocks differ, and those of a single one.
 const DEVIATIONS: f64 = 2.0;
+const DEVIATIONS_OF_ONE: f64 = 4.0;
 
 /// Halves of which one has less than this share of the pages do not say how much others differ: one sample
 /// in so few pages looks like many.
@@ -104,27 +105,74 @@ impl Part {
 /// How much halves of some blocks differ in their accesses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
-    /// Squared differences of the halves, without what chance adds, and their variance by chance.
+    /// Squares of the differences of the halves' accesses, without what chance adds; what they would be if one
+    /// half had all of them; and their variance by chance.
     squares: f64,
-    noise: f64,
-    /// What they would be if one half had all accesses.
     most: f64,
+    noise: f64,
+}
+
+/// The first half's share of a block's pages, and of its accesses.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    all: Weight,
+    pages: f64,
+    accesses: f64,
+    /// Samples of the half whose pages are accessed more.
+    hotter_samples: f64,
+}
+
+impl Shares {
+    fn of(part: &Part, [first, second]: &[Part; 2]) -> Shares {
+        let pages = first.pages as f64 / part.pages as f64;
+        let accesses = first.weight.accesses / part.weight.accesses;
+        let hotter = if accesses > pages { first } else { second };
+        Shares { all: part.weight, pages, accesses, hotter_samples: hotter.weight.samples() }
+    }
+
+    /// Square of the difference of the halves' accesses, and its mean by chance.
+    fn square(&self) -> f64 {
+        let away = (self.accesses - self.pages) * self.all.accesses;
+        away * away / (self.pages * (1.0 - self.pages))
+    }
+
+    /// That square if one half had all accesses, without what chance adds.
+    fn most(&self) -> f64 {
+        self.all.accesses * self.all.accesses - self.all.squares
+    }
+
+    /// Squared coefficient of variation of the halves' accesses, as far as this block alone shows it. A few
+    /// samples in very few pages look like more than chance.
+    fn variance(&self) -> f64 {
+        const SQUARE: f64 = DEVIATIONS_OF_ONE * DEVIATIONS_OF_ONE;
+        let is_shown = self.hotter_samples >= SQUARE;
+        if is_shown { share(self.square() - SQUARE * self.all.squares, self.most()) } else { 0.0 }
+    }
+
+    /// The first half's share of the accesses, if the halves of such blocks have this squared coefficient of
+    /// variation.
+    fn believed(&self, variance: f64) -> f64 {
+        let believed = variance / (variance + (1.0 - variance) / self.all.samples());
+        (self.pages + believed * (self.accesses - self.pages)).clamp(0.0, 1.0)
+    }
+}
+
+/// How much of a whole this is: from 0 to 1.
+fn share(part: f64, whole: f64) -> f64 {
+    if part > 0.0 && whole > 0.0 { (part / whole).min(1.0) } else { 0.0 }
 }
 
 impl Spread {
-    /// Adds a block of which one half has a share of the pages, and of the accesses.
-    fn add(&mut self, all: Weight, pages: f64, accesses: f64) {
-        let (square, chance) = (all.accesses * all.accesses, all.squares);
-        let away = accesses - pages;
-        self.squares += square * away * away / (pages * (1.0 - pages)) - chance;
-        self.most += square - chance;
-        self.noise += 2.0 * chance * chance * (1.0 - chance / square);
+    fn add(&mut self, shares: &Shares) {
+        let chance = shares.all.squares;
+        self.squares += shares.square() - chance;
+        self.most += shares.most();
+        self.noise += 2.0 * chance * chance * (1.0 - 1.0 / shares.all.samples());
     }
 
-    /// Squared coefficient of variation of the accesses of halves, as far as it is beyond chance.
+    /// Squared coefficient of variation of the halves' accesses, as far as it is beyond chance.
     fn variance(&self) -> f64 {
-        let squares = self.squares - DEVIATIONS * self.noise.max(0.0).sqrt();
-        if squares > 0.0 { (squares / self.most).min(1.0) } else { 0.0 }
+        share(self.squares - DEVIATIONS * self.noise.max(0.0).sqrt(), self.most)
     }
 }
 
@@ -205,8 +253,8 @@ impl Tree<'_> {
         ]
     }
 
-    /// Appends the parts of a part whose pages have this rate in the mean. How much halves differ is known of
-    /// all neighbours together; many samples tell it of a single block.
+    /// Appends the parts of a part whose pages have this rate in the mean. How much halves differ, neighbours
+    /// say together; many samples say it of a single block.
     fn divide(&self, part: &Part, rate: f64, known: Option<&Variances>, rates: &mut Vec<Rated>) {
         if part.pages == 0 {
             return;
@@ -218,24 +266,16 @@ impl Tree<'_> {
         if part.is_whole() || known.is_some_and(|known| part.level < known.lowest) {
             return self.push(part, rate, rates);
         }
-        let [left, right] = self.halves(part);
-        let pages = left.pages as f64 / part.pages as f64;
-        let mut of_left = pages;
+        let halves = self.halves(part);
+        let shares = Shares::of(part, &halves);
+        let [left, right] = &halves;
+        let mut of_left = shares.pages;
         if left.pages > 0 && right.pages > 0 {
-            let accesses = left.weight.accesses / part.weight.accesses;
-            let variance = known.map_or_else(
-                || {
-                    let mut own = Spread::default();
-                    own.add(part.weight, pages, accesses);
-                    own.variance()
-                },
-                |known| known.by_level[part.level as usize],
-            );
-            let believed = variance / (variance + (1.0 - variance) / part.weight.samples());
-            of_left = (pages + believed * (accesses - pages)).clamp(0.0, 1.0);
+            let of_others = known.map_or(0.0, |known| known.by_level[part.level as usize]);
+            of_left = shares.believed(of_others.max(shares.variance()));
         }
-        self.divide(&left, rate * of_left / pages, known, rates);
-        self.divide(&right, rate * (1.0 - of_left) / (1.0 - pages), known, rates);
+        self.divide(left, rate * of_left / shares.pages, known, rates);
+        self.divide(right, rate * (1.0 - of_left) / (1.0 - shares.pages), known, rates);
     }
 
     fn push(&self, part: &Part, rate: f64, rates: &mut Vec<Rated>) {
@@ -251,23 +291,29 @@ impl Tree<'_> {
     /// How much halves differ in a part.
     fn variances(&self, part: &Part) -> Variances {
         let mut spreads = [Spread::default(); LEVELS];
-        self.spread(part, &mut spreads);
+        let lowest_of_one = self.spread(part, &mut spreads);
         let by_level = spreads.map(|spread| spread.variance());
         let lowest = by_level.iter().position(|&variance| variance > 0.0).unwrap_or(LEVELS);
-        Variances { by_level, lowest: lowest as u32 }
+        Variances { by_level, lowest: lowest_of_one.min(lowest as u32) }
     }
 
-    fn spread(&self, part: &Part, spreads: &mut [Spread; LEVELS]) {
+    /// Adds a part's blocks. Returns the lowest level of those that alone show that their halves differ.
+    fn spread(&self, part: &Part, spreads: &mut [Spread; LEVELS]) -> u32 {
         if part.is_whole() {
-            return;
+            return u32::MAX;
         }
         let halves = self.halves(part);
-        let pages = halves[0].pages as f64 / part.pages as f64;
-        if (SHARE_MIN..=1.0 - SHARE_MIN).contains(&pages) {
-            let accesses = halves[0].weight.accesses / part.weight.accesses;
-            spreads[part.level as usize].add(part.weight, pages, accesses);
+        let mut lowest = halves.iter().map(|half| self.spread(half, spreads)).fold(u32::MAX, u32::min);
+        if halves.iter().all(|half| half.pages > 0) {
+            let shares = Shares::of(part, &halves);
+            if (SHARE_MIN..=1.0 - SHARE_MIN).contains(&shares.pages) {
+                spreads[part.level as usize].add(&shares);
+            }
+            if shares.variance() > 0.0 {
+                lowest = lowest.min(part.level);
+            }
         }
-        halves.iter().for_each(|half| self.spread(half, spreads));
+        lowest
     }
 }
 
@@ -277,6 +323,7 @@ mod tests {
     use rand_core::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
+    use super::super::RATIO_MIN_SAMPLED;
     use super::*;
 
     fn place(task: u32, start: u64, end: u64) -> Place {
@@ -316,7 +363,7 @@ mod tests {
             let found = of(&[place(0, 0, 1 << 15)], &counts(&vec![1.0; 1 << 15], samples));
             let mean = samples as f64 / f64::from(1 << 15);
             let far = found.iter().map(|of| (of.rate / mean - 1.0).abs()).fold(0.0, f64::max);
-            assert!(far < 0.25, "{samples} samples: {far}");
+            assert!(far < RATIO_MIN_SAMPLED - 1.0, "{samples} samples: {far}");
         }
     }
 

@@ -6,7 +6,10 @@ use memtide_core::policy::{Page, View};
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 
 use super::pages::Pages;
-use super::{RATIO_MIN, RelativeHeat};
+use super::RelativeHeat;
+
+/// How many times as much as accesses to the pages of a split huge page then wait for the TLB it must save.
+const WALKS: f64 = 2.0;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
@@ -81,7 +84,7 @@ impl RelativeHeat {
             let slow = if is_fast { self.slower(node) } else { node };
             let saved = self.trust.share() * self.waiting_ns(parts.beyond_whole(is_fast), slow);
             let walks = parts.accesses * self.payback * self.walk_ns;
-            (saved > RATIO_MIN * walks).then_some(saved)
+            (saved > WALKS * walks).then_some(saved)
         };
         let mut all: Vec<((TaskId, u64), f64)> =
             pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(page, parts)?))).collect();
