@@ -68,6 +68,11 @@ impl<V: Copy + PartialEq> Runs<V> {
         self.run_of(task, page).map(|(_, run)| run.value)
     }
 
+    /// All runs, in order: task, first page, number of pages, value.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, Vpn, u64, V)> {
+        self.0.iter().map(|(&(task, start), run)| (task, start, run.pages, run.value))
+    }
+
     /// The pages from `start` to before `end` that have a value: first page, the one after the last, value.
     pub(super) fn within(&self, task: TaskId, start: Vpn, end: Vpn) -> impl Iterator<Item = (Vpn, Vpn, V)> {
         let first = self.run_of(task, start).filter(|(first, _)| *first < start);

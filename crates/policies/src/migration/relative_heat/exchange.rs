@@ -4,8 +4,8 @@ use memtide_core::policy::{Frame, Move, Plan, Reason, View};
 use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
-use super::pages::Pages;
 use super::RelativeHeat;
+use super::pages::{Pages, Total};
 
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) struct Draft<'p> {
     /// Free memory above `low`, and above `high`.
     pub room: Room,
     pub spare: Room,
+    /// Of all pages that may move, by node.
+    pub totals: Vec<Total>,
     /// Spans on the fastest tier, coolest last.
     pub victims: Vec<Pages>,
     /// Base pages to be demoted.
@@ -84,9 +86,8 @@ impl RelativeHeat {
                 continue;
             }
             let mut victims = std::mem::take(&mut draft.victims);
-            let own = || victims.iter().filter(|victim| victim.node == used.node);
-            let accesses: f64 = own().map(Pages::accesses).sum();
-            let mean = accesses / own().map(Pages::base_pages).sum::<u64>() as f64;
+            let Total { base_pages, accesses } = draft.totals[used.node.index()];
+            let mean = accesses / base_pages as f64;
             let is_cooler = |victim: &&mut Pages| {
                 let is_cool = self.ratio_min() * victim.rate.mean <= mean && victim.rate.at_most < mean;
                 victim.node == used.node && (is_cool || self.is_idle(victim))
@@ -105,8 +106,7 @@ impl RelativeHeat {
     /// Promotes the hottest pages while they are worth it; returns them.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut promoted = Vec::new();
-        hot.sort_by(Pages::hottest_first);
-        let mut promotable = self.promotable(&hot);
+        let mut promotable = self.promotable(&draft.totals);
         let mut left = self.pages;
         for at in 0..hot.len() {
             let accesses = &mut promotable[hot[at].node.index()];

@@ -12,14 +12,14 @@
 use memtide_core::policy::Reason;
 use memtide_core::{NodeId, Vpn};
 
-use super::pages::Pages;
+use super::pages::{Pages, Total};
 use super::{Draft, RelativeHeat};
 
 /// Ratio of the latencies of a loaded node and another from which on pages leave the loaded node.
 const UNEQUAL: f64 = 1.1;
 
 impl RelativeHeat {
-    fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+    pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len()).map(NodeId::from)
     }
 
@@ -29,15 +29,13 @@ impl RelativeHeat {
     }
 
     /// Limit of the accesses of the pages promoted from each node in an epoch; none if neither end is loaded.
-    pub(super) fn promotable(&self, slower: &[Pages]) -> Vec<f64> {
-        let mut accesses = vec![0.0; self.nodes.len()];
-        slower.iter().for_each(|span| accesses[span.node.index()] += span.accesses());
-        let limit = |(node, accesses): (NodeId, f64)| {
+    pub(super) fn promotable(&self, totals: &[Total]) -> Vec<f64> {
+        let limit = |(node, &Total { accesses, .. }): (NodeId, &Total)| {
             let fast = self.fastest(node);
             let is_loaded = self.latencies.is_loaded(node) || self.latencies.is_loaded(fast);
             if is_loaded { accesses * self.shift(node, fast) } else { f64::INFINITY }
         };
-        self.node_ids().zip(accesses).map(limit).collect()
+        self.node_ids().zip(totals).map(limit).collect()
     }
 
     /// Demotes hot pages of loaded nodes of the fastest tier, where slower nodes have less latency now.

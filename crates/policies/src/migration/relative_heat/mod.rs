@@ -120,6 +120,9 @@ const RATIO_MIN: f64 = 2.0;
 /// back and forth.
 const RATIO_MIN_SAMPLED: f64 = 1.5;
 
+/// Pages to choose an epoch's exchanges from, for each base page that may move: some of them cannot.
+const ENOUGH: usize = 2;
+
 /// Spans remembered for each region of the monitor.
 const SPANS_PER_REGION: usize = 4;
 
@@ -266,6 +269,18 @@ impl RelativeHeat {
             && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
+    /// The coolest pages on the fastest tier and the hottest ones elsewhere, by decreasing rate: enough for an
+    /// epoch's plan. A loaded node may also lose its hottest.
+    fn exchangeable(&self, pages: Vec<Pages>) -> (Vec<Pages>, Vec<Pages>) {
+        let most = ENOUGH * self.pages as usize;
+        let (mut victims, mut hot): (Vec<Pages>, Vec<Pages>) =
+            pages.into_iter().partition(|pages| self.tier(pages.node) == 0);
+        let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
+        pages::keep_coolest(&mut victims, if is_loaded { usize::MAX } else { most });
+        pages::keep_hottest(&mut hot, most);
+        (victims, hot)
+    }
+
     /// How many times as often as its victim's a page must be accessed to take its place.
     fn ratio_min(&self) -> f64 {
         if self.sampled.epochs().is_some() { RATIO_MIN_SAMPLED } else { RATIO_MIN }
@@ -283,7 +298,7 @@ impl RelativeHeat {
     }
 
     /// Plans splits of huge pages; those that are to be split, now or later, leave the movable pages.
-    fn split(&self, view: &View, parts: &[Pages], movable: &mut Vec<Pages>, plan: &mut Plan) {
+    fn split(&self, view: &View, parts: Vec<Pages>, movable: &mut Vec<Pages>, plan: &mut Plan) {
         if !self.refused.allows_splits() {
             return;
         }
@@ -377,18 +392,17 @@ impl Migration for RelativeHeat {
         } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
-        let mut movable = Vec::new();
-        let parts = self.known(view);
-        let accesses: f64 = parts.iter().map(Pages::accesses).sum();
-        pages::whole(&parts).iter().for_each(|pages| self.refused.others(pages, &mut movable));
-        self.split(view, &parts, &mut movable, plan);
+        let known = self.known(view);
+        let accesses: f64 = known.iter().map(Pages::accesses).sum();
+        let parts = self.refused.others(known);
+        let mut movable = pages::whole(&parts);
+        self.split(view, parts, &mut movable, plan);
         self.refused.end_epoch();
-        let (mut victims, hot): (Vec<Pages>, Vec<Pages>) =
-            movable.into_iter().partition(|pages| self.tier(pages.node) == 0);
-        victims.sort_by(Pages::hottest_first);
+        let totals = pages::totals(&movable, self.nodes.len());
+        let (victims, hot) = self.exchangeable(movable);
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, spare) = (room(self.low), room(self.high));
-        let mut draft = Draft { plan, room, spare, victims, demoted: 0 };
+        let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0 };
         self.relieve(view, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);

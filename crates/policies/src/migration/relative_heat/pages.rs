@@ -92,6 +92,42 @@ pub(super) fn whole(parts: &[Pages]) -> Vec<Pages> {
     parts.chunk_by(of_one).map(join).collect()
 }
 
+/// Sorts pages by decreasing rate, and keeps at most this many of the hottest.
+pub(super) fn keep_hottest(pages: &mut Vec<Pages>, most: usize) {
+    if pages.len() > most {
+        pages.select_nth_unstable_by(most, Pages::hottest_first);
+        pages.truncate(most);
+    }
+    pages.sort_unstable_by(Pages::hottest_first);
+}
+
+/// Sorts pages by decreasing rate, and keeps at most this many of the coolest.
+pub(super) fn keep_coolest(pages: &mut Vec<Pages>, most: usize) {
+    if pages.len() > most {
+        pages.select_nth_unstable_by(most, |a, b| Pages::hottest_first(b, a));
+        pages.truncate(most);
+    }
+    pages.sort_unstable_by(Pages::hottest_first);
+}
+
+/// Number of base pages, and accesses per epoch, of the pages on a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Total {
+    pub base_pages: u64,
+    pub accesses: f64,
+}
+
+/// By node.
+pub(super) fn totals(pages: &[Pages], nodes: usize) -> Vec<Total> {
+    let mut totals = vec![Total::default(); nodes];
+    for pages in pages {
+        let total = &mut totals[pages.node.index()];
+        total.base_pages += pages.base_pages();
+        total.accesses += pages.accesses();
+    }
+    totals
+}
+
 /// Standard deviations from the mean to a bound, so that the bounds of two equally uncertain rates meet where
 /// they differ by `deviations` standard deviations of the difference.
 pub(super) fn to_bound(deviations: f64) -> f64 {

@@ -1,7 +1,7 @@
 //! Pages whose moves were refused: they are left alone for a while.
 
-use memtide_core::Vpn;
 use memtide_core::policy::{Move, Page, Refusal};
+use memtide_core::{TaskId, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
@@ -57,20 +57,37 @@ impl Refused {
         self.pages.retain(|_, _, _, last| last >= self.epoch);
     }
 
-    /// Appends the parts of adjacent pages that were not refused.
-    pub fn others(&self, pages: &Pages, others: &mut Vec<Pages>) {
-        let size = pages.size.base_pages();
-        let mut start = pages.start;
-        for (from, to, _) in self.pages.within(pages.task, Vpn(pages.start), Vpn(pages.end)) {
-            let end = from.0 - from.0 % size;
-            if start < end {
-                others.push(Pages { start, end, ..*pages });
+    /// The pages of these, in order, that were not refused. A huge page is left out with all its parts.
+    pub fn others(&self, all: Vec<Pages>) -> Vec<Pages> {
+        let refused: Vec<(TaskId, u64, u64)> =
+            self.pages.iter().map(|(task, start, pages, _)| (task, start.0, start.0 + pages)).collect();
+        if refused.is_empty() {
+            return all;
+        }
+        let mut others = Vec::with_capacity(all.len() + refused.len());
+        let mut next = 0;
+        for pages in all {
+            let size = pages.size.base_pages();
+            let (first, last) = (pages.start - pages.start % size, pages.end.next_multiple_of(size));
+            next += refused[next..]
+                .iter()
+                .take_while(|&&(task, _, end)| (task, end) <= (pages.task, first))
+                .count();
+            let within =
+                refused[next..].iter().take_while(|&&(task, start, _)| (task, start) < (pages.task, last));
+            let mut start = pages.start;
+            for &(_, from, to) in within {
+                let end = (from - from % size).min(pages.end);
+                if start < end {
+                    others.push(Pages { start, end, ..pages });
+                }
+                start = start.max(to.next_multiple_of(size));
             }
-            start = start.max(to.0.next_multiple_of(size));
+            if start < pages.end {
+                others.push(Pages { start, ..pages });
+            }
         }
-        if start < pages.end {
-            others.push(Pages { start, ..*pages });
-        }
+        others
     }
 }
 
@@ -85,9 +102,7 @@ mod tests {
     fn others(refused: &Refused, start: u64, end: u64, size: PageSize) -> Vec<(u64, u64)> {
         let rate = Rate { mean: 1.0, at_least: 1.0, at_most: 1.0 };
         let pages = Pages { task: TaskId(0), start, end, size, node: NodeId(0), rate };
-        let mut others = Vec::new();
-        refused.others(&pages, &mut others);
-        others.iter().map(|part| (part.start, part.end)).collect()
+        refused.others(vec![pages]).iter().map(|part| (part.start, part.end)).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
-use super::pages::{Pages, Rate};
+use super::pages::Pages;
 use super::rates::{self, PAGES_MAX, Place};
 use super::weight::Weight;
 
@@ -182,10 +182,7 @@ impl Sampled {
 
     /// All pages of the regions with their rates, where huge pages are cut into parts that are accessed alike.
     pub fn parts(&self, regions: &Regions) -> Vec<Pages> {
-        let per_epoch = 1.0 / self.epochs;
-        let places = self.places(regions);
-        let rated = rates::of(&places, &self.counts).into_iter();
-        rated.map(|of| Pages::of(&of.place, Rate::by_samples(of.rate * per_epoch, of.is_seen))).collect()
+        rates::of(&self.places(regions), &self.counts, self.epochs)
     }
 
     /// Where the regions' pages are, in order.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use memtide_core::policy::{Page, View};
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 
-use super::pages::Pages;
 use super::RelativeHeat;
+use super::pages::Pages;
 
 /// How many times as much as accesses to the pages of a split huge page then wait for the TLB it must save.
 const WALKS: f64 = 2.0;
@@ -14,8 +14,9 @@ const WALKS: f64 = 2.0;
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// What a huge page has to do with exchanges of its parts, as if each were a page of its own.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Parts {
+    node: NodeId,
     /// Accesses of the whole huge page per epoch.
     accesses: f64,
     /// Accesses per epoch that exchanges of its parts bring to the fastest tier.
@@ -61,42 +62,39 @@ impl RelativeHeat {
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
     /// the whole page, by far more than its accesses then wait for the TLB.
-    pub(super) fn splits(&self, view: &View, known: &[Pages]) -> Vec<Page> {
-        let mut parts = Vec::with_capacity(known.len());
-        known.iter().for_each(|part| self.refused.others(part, &mut parts));
-        let mut pages = ByPage::new();
-        for part in parts.iter().filter(|part| is_part(part)) {
-            pages.entry(whole(part)).or_default().accesses += part.accesses();
-        }
+    pub(super) fn splits(&self, view: &View, parts: Vec<Pages>) -> Vec<Page> {
+        let of_one = |a: &Pages, b: &Pages| is_part(a) && is_part(b) && whole(a) == whole(b);
+        let wholes = parts.chunk_by(of_one).filter(|parts| is_part(&parts[0])).map(|parts| {
+            let (node, accesses) = (parts[0].node, parts.iter().map(Pages::accesses).sum());
+            (whole(&parts[0]), Parts { node, accesses, gained: 0.0, others: 0.0, hottest: 0.0 })
+        });
+        let mut pages: ByPage = wholes.collect();
         if pages.is_empty() {
             return Vec::new();
         }
-        let nodes: BTreeMap<(TaskId, u64), NodeId> =
-            parts.iter().filter(|part| is_part(part)).map(|part| (whole(part), part.node)).collect();
-        let (mut cool, mut hot): (Vec<Pages>, Vec<Pages>) =
-            parts.into_iter().partition(|pages| self.tier(pages.node) == 0);
-        [&mut cool, &mut hot].into_iter().for_each(|pages| pages.sort_by(Pages::hottest_first));
         let freed = view.nodes.iter().map(|used| self.short(used)).sum();
-        self.pair(&hot, &cool, freed, &mut pages);
-        let saved_ns = |page: &(TaskId, u64), parts: &Parts| {
-            let node = nodes[page];
-            let is_fast = self.tier(node) == 0;
-            let slow = if is_fast { self.slower(node) } else { node };
+        let fast = parts.iter().filter(|part| self.tier(part.node) == 0);
+        let (accesses, base_pages) =
+            fast.fold((0.0, 0), |(a, n), part| (a + part.accesses(), n + part.base_pages()));
+        let (cool, hot) = self.exchangeable(parts);
+        self.pair(&hot, &cool, (freed, accesses / base_pages as f64), &mut pages);
+        let saved_ns = |parts: &Parts| {
+            let is_fast = self.tier(parts.node) == 0;
+            let slow = if is_fast { self.slower(parts.node) } else { parts.node };
             let saved = self.trust.share() * self.waiting_ns(parts.beyond_whole(is_fast), slow);
             let walks = parts.accesses * self.payback * self.walk_ns;
             (saved > WALKS * walks).then_some(saved)
         };
         let mut all: Vec<((TaskId, u64), f64)> =
-            pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(page, parts)?))).collect();
+            pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(parts)?))).collect();
         all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let page = |((task, head), _)| Page { task, page: Vpn(head), size: PageSize::Huge };
         all.into_iter().map(page).collect()
     }
 
-    /// Pairs the coolest pages first with what is expected of free memory, then with the hottest pages on
-    /// slow memory.
-    fn pair(&self, hot: &[Pages], cool: &[Pages], mut freed: u64, pages: &mut ByPage) {
-        let mean = cool.iter().map(Pages::accesses).sum::<f64>() / base_pages(cool) as f64;
+    /// Pairs the coolest pages first with as many as are to be free, which are expected to be accessed as often
+    /// as all are in the mean, then with the hottest pages on slow memory.
+    fn pair(&self, hot: &[Pages], cool: &[Pages], (mut freed, mean): (u64, f64), pages: &mut ByPage) {
         let mut cool = cool.iter().rev().map(|cool| (cool, cool.base_pages())).peekable();
         while let Some((victim, left)) = cool.peek_mut().filter(|_| freed > 0) {
             let taken = freed.min(*left);
@@ -127,14 +125,10 @@ impl RelativeHeat {
     }
 }
 
-fn base_pages(pages: &[Pages]) -> u64 {
-    pages.iter().map(Pages::base_pages).sum()
-}
-
 /// Adds the exchange of some base pages of a part of a huge page for others of this rate.
 fn add(pages: &mut ByPage, part: &Pages, other: f64, base_pages: u64, gained: f64) {
-    if is_part(part) {
-        let parts = pages.entry(whole(part)).or_default();
+    let whole = if is_part(part) { pages.get_mut(&whole(part)) } else { None };
+    if let Some(parts) = whole {
         parts.gained += gained.max(0.0) * base_pages as f64;
         parts.others += other * base_pages as f64;
         parts.hottest = parts.hottest.max(other);

@@ -425,7 +425,8 @@ fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
     }
     // A host that cannot split is not asked again.
     let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
-    let events = [samples(0..100, SLOW, 20), with_size(samples(1024..1152, FAST, 20), PageSize::Huge)].concat();
+    let events =
+        [samples(0..100, SLOW, 20), with_size(samples(1024..1152, FAST, 20), PageSize::Huge)].concat();
     let mut policy = policy("relative-heat");
     assert_eq!(splits(policy.as_mut(), &view, &events).0, [1024]);
     let page = Page { task: TaskId(0), page: Vpn(1024), size: PageSize::Huge };

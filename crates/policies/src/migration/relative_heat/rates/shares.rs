@@ -1,0 +1,144 @@
+//! How much two halves of a block of pages differ in their accesses, and how much of that is chance.
+
+use super::super::weight::Weight;
+
+/// Binary digits of a page number, and levels of halves of all tasks' pages.
+pub(super) const PAGE_BITS: u32 = 52;
+pub(super) const LEVELS: usize = PAGE_BITS as usize + 32 + 1;
+
+/// Samples up to which pages are not divided: one sample does not say which of them is accessed.
+const FEW_SAMPLES: f64 = 1.5;
+
+/// Standard deviations of chance beyond which halves of many blocks differ, and those of a single one.
+const DEVIATIONS: f64 = 2.0;
+const DEVIATIONS_OF_ONE: f64 = 4.0;
+
+/// Halves of which one has less than this share of the pages do not say how much others differ: one sample
+/// in so few pages looks like many.
+const SHARE_MIN: f64 = 0.125;
+
+/// Whether samples are too few to say which of the pages they are of.
+pub(super) fn is_few(samples: Weight) -> bool {
+    samples.accesses * samples.accesses <= FEW_SAMPLES * samples.squares
+}
+
+/// The first half's share of a block's pages, and of its accesses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    all: Weight,
+    pub pages: f64,
+    accesses: f64,
+    /// Samples of the half whose pages are accessed more.
+    hotter: Weight,
+}
+
+impl Shares {
+    /// Of a block with these samples, of which the first half has this share of the pages.
+    pub fn of(pages: f64, [first, second]: [Weight; 2], all: Weight) -> Shares {
+        let accesses = first.accesses / all.accesses;
+        Shares { all, pages, accesses, hotter: if accesses > pages { first } else { second } }
+    }
+
+    /// Square of the difference of the halves' accesses; its mean by chance is that of the samples.
+    fn square(&self) -> f64 {
+        let away = (self.accesses - self.pages) * self.all.accesses;
+        away * away / (self.pages * (1.0 - self.pages))
+    }
+
+    /// That square if one half had all accesses, without what chance adds.
+    fn most(&self) -> f64 {
+        self.all.accesses * self.all.accesses - self.all.squares
+    }
+
+    /// Squared coefficient of variation of the halves' accesses, as far as this block alone shows it. A few
+    /// samples in very few pages look like more than chance.
+    fn variance(&self) -> f64 {
+        const SQUARE: f64 = DEVIATIONS_OF_ONE * DEVIATIONS_OF_ONE;
+        let beyond = self.square() - SQUARE * self.all.squares;
+        if beyond > 0.0 && self.hotter.samples() >= SQUARE { share(beyond, self.most()) } else { 0.0 }
+    }
+
+    /// The first half's share of the accesses, if the halves of such blocks have this squared coefficient of
+    /// variation at least.
+    pub fn believed(&self, of_others: f64) -> f64 {
+        let variance = self.variance().max(of_others);
+        let believed = variance / (variance + (1.0 - variance) / self.all.samples());
+        (self.pages + believed * (self.accesses - self.pages)).clamp(0.0, 1.0)
+    }
+}
+
+/// How much of a whole this is: from 0 to 1.
+fn share(part: f64, whole: f64) -> f64 {
+    if part > 0.0 && whole > 0.0 { (part / whole).min(1.0) } else { 0.0 }
+}
+
+/// How much halves of blocks of one size differ in their accesses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    /// Squares of the differences of the halves' accesses, without what chance adds; what they would be if one
+    /// half had all of them; and their variance by chance.
+    squares: f64,
+    most: f64,
+    noise: f64,
+}
+
+impl Spread {
+    fn add(&mut self, shares: &Shares) {
+        let (chance, most) = (shares.all.squares, shares.most());
+        self.squares += shares.square() - chance;
+        self.most += most;
+        self.noise += 2.0 * chance * chance * most / (shares.all.accesses * shares.all.accesses);
+    }
+
+    /// Squared coefficient of variation of the halves' accesses, as far as it is beyond chance.
+    fn variance(&self) -> f64 {
+        share(self.squares - DEVIATIONS * self.noise.max(0.0).sqrt(), self.most)
+    }
+}
+
+/// How much halves of neighbouring blocks differ, by level: the binary logarithm of the blocks' pages.
+#[derive(Clone, Debug)]
+pub(super) struct Spreads {
+    by_level: [Spread; LEVELS],
+    /// Lowest level of a block that alone shows that its halves differ.
+    lowest: u32,
+}
+
+impl Default for Spreads {
+    fn default() -> Spreads {
+        Spreads { by_level: [Spread::default(); LEVELS], lowest: LEVELS as u32 }
+    }
+}
+
+impl Spreads {
+    /// Adds a block's halves, of which both have pages.
+    pub fn add(&mut self, level: u32, shares: &Shares) {
+        if (SHARE_MIN..=1.0 - SHARE_MIN).contains(&shares.pages) {
+            self.by_level[level as usize].add(shares);
+        }
+        if level < self.lowest && shares.variance() > 0.0 {
+            self.lowest = level;
+        }
+    }
+
+    /// Squared coefficients of variation, as far as they are beyond chance.
+    pub fn variances(&self) -> Variances {
+        let by_level = self.by_level.map(|spread| spread.variance());
+        let lowest = by_level.iter().position(|&variance| variance > 0.0);
+        Variances { by_level, lowest: lowest.map_or(self.lowest, |lowest| self.lowest.min(lowest as u32)) }
+    }
+}
+
+/// Squared coefficients of variation of the accesses of blocks' halves, by level.
+#[derive(Clone, Debug)]
+pub(super) struct Variances {
+    by_level: [f64; LEVELS],
+    /// Lowest level at which halves differ.
+    pub lowest: u32,
+}
+
+impl Variances {
+    pub fn at(&self, level: u32) -> f64 {
+        self.by_level[level as usize]
+    }
+}
