@@ -24,7 +24,7 @@ use self::calm::Calm;
 use self::exchange::Draft;
 use self::heat::Heat;
 use self::latencies::Latencies;
-use self::pages::Pages;
+use self::pages::{ByRate, Pages};
 use self::refused::Refused;
 use self::sampled::Sampled;
 use self::trust::Trust;
@@ -271,13 +271,12 @@ impl RelativeHeat {
 
     /// The coolest pages on the fastest tier and the hottest ones elsewhere, by decreasing rate: enough for an
     /// epoch's plan. A loaded node may also lose its hottest.
-    fn exchangeable(&self, pages: Vec<Pages>) -> (Vec<Pages>, Vec<Pages>) {
+    fn exchangeable(&self, pages: &[Pages]) -> (Vec<Pages>, Vec<Pages>) {
         let most = ENOUGH * self.pages as usize;
-        let (mut victims, mut hot): (Vec<Pages>, Vec<Pages>) =
-            pages.into_iter().partition(|pages| self.tier(pages.node) == 0);
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
-        pages::keep_coolest(&mut victims, if is_loaded { usize::MAX } else { most });
-        pages::keep_hottest(&mut hot, most);
+        let is_fast = |pages: &Pages| self.tier(pages.node) == 0;
+        let victims = ByRate::of(pages, is_fast).coolest(if is_loaded { usize::MAX } else { most }, pages);
+        let hot = ByRate::of(pages, |pages| !is_fast(pages)).hottest(most, pages);
         (victims, hot)
     }
 
@@ -298,7 +297,7 @@ impl RelativeHeat {
     }
 
     /// Plans splits of huge pages; those that are to be split, now or later, leave the movable pages.
-    fn split(&self, view: &View, parts: Vec<Pages>, movable: &mut Vec<Pages>, plan: &mut Plan) {
+    fn split(&self, view: &View, parts: &[Pages], movable: &mut Vec<Pages>, plan: &mut Plan) {
         if !self.refused.allows_splits() {
             return;
         }
@@ -396,10 +395,10 @@ impl Migration for RelativeHeat {
         let accesses: f64 = known.iter().map(Pages::accesses).sum();
         let parts = self.refused.others(known);
         let mut movable = pages::whole(&parts);
-        self.split(view, parts, &mut movable, plan);
+        self.split(view, &parts, &mut movable, plan);
         self.refused.end_epoch();
         let totals = pages::totals(&movable, self.nodes.len());
-        let (victims, hot) = self.exchangeable(movable);
+        let (victims, hot) = self.exchangeable(&movable);
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, spare) = (room(self.low), room(self.high));
         let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0 };

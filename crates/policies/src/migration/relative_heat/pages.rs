@@ -1,7 +1,5 @@
 //! Pages that may move, and how often they are accessed as far as is known.
 
-use std::cmp::Ordering;
-
 use memtide_core::{NodeId, PageSize, TaskId};
 
 use super::rates::Place;
@@ -54,11 +52,6 @@ impl Pages {
         self.start += base_pages;
         (base_pages > 0).then_some(front)
     }
-
-    /// By decreasing rate.
-    pub fn hottest_first(a: &Pages, b: &Pages) -> Ordering {
-        b.rate.mean.total_cmp(&a.rate.mean).then((a.task, a.start).cmp(&(b.task, b.start)))
-    }
 }
 
 impl Rate {
@@ -92,22 +85,43 @@ pub(super) fn whole(parts: &[Pages]) -> Vec<Pages> {
     parts.chunk_by(of_one).map(join).collect()
 }
 
-/// Sorts pages by decreasing rate, and keeps at most this many of the hottest.
-pub(super) fn keep_hottest(pages: &mut Vec<Pages>, most: usize) {
-    if pages.len() > most {
-        pages.select_nth_unstable_by(most, Pages::hottest_first);
-        pages.truncate(most);
-    }
-    pages.sort_unstable_by(Pages::hottest_first);
-}
+/// Pages in order of their rates. Keys are sorted in place of the pages, which are many and large.
+#[derive(Debug, Default)]
+pub(super) struct ByRate(Vec<u64>);
 
-/// Sorts pages by decreasing rate, and keeps at most this many of the coolest.
-pub(super) fn keep_coolest(pages: &mut Vec<Pages>, most: usize) {
-    if pages.len() > most {
-        pages.select_nth_unstable_by(most, |a, b| Pages::hottest_first(b, a));
-        pages.truncate(most);
+impl ByRate {
+    /// Of those for which `is_wanted`.
+    pub fn of(all: &[Pages], is_wanted: impl Fn(&Pages) -> bool) -> ByRate {
+        let wanted = (0..).zip(all).filter(|(_, pages)| is_wanted(pages));
+        // Rates are not negative: the bits of greater ones are greater.
+        let key =
+            |(at, pages): (u32, &Pages)| u64::from(!(pages.rate.mean as f32).to_bits()) << 32 | u64::from(at);
+        ByRate(wanted.map(key).collect())
     }
-    pages.sort_unstable_by(Pages::hottest_first);
+
+    /// At most this many of the hottest, by decreasing rate.
+    pub fn hottest(mut self, most: usize, all: &[Pages]) -> Vec<Pages> {
+        if self.0.len() > most {
+            self.0.select_nth_unstable(most);
+            self.0.truncate(most);
+        }
+        self.sorted(all)
+    }
+
+    /// At most this many of the coolest, by decreasing rate.
+    pub fn coolest(mut self, most: usize, all: &[Pages]) -> Vec<Pages> {
+        if self.0.len() > most {
+            let others = self.0.len() - most;
+            self.0.select_nth_unstable(others);
+            self.0.drain(..others);
+        }
+        self.sorted(all)
+    }
+
+    fn sorted(mut self, all: &[Pages]) -> Vec<Pages> {
+        self.0.sort_unstable();
+        self.0.iter().map(|&key| all[key as u32 as usize]).collect()
+    }
 }
 
 /// Number of base pages, and accesses per epoch, of the pages on a node.

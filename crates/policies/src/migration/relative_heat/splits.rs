@@ -62,7 +62,7 @@ impl RelativeHeat {
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
     /// the whole page, by far more than its accesses then wait for the TLB.
-    pub(super) fn splits(&self, view: &View, parts: Vec<Pages>) -> Vec<Page> {
+    pub(super) fn splits(&self, view: &View, parts: &[Pages]) -> Vec<Page> {
         let of_one = |a: &Pages, b: &Pages| is_part(a) && is_part(b) && whole(a) == whole(b);
         let wholes = parts.chunk_by(of_one).filter(|parts| is_part(&parts[0])).map(|parts| {
             let (node, accesses) = (parts[0].node, parts.iter().map(Pages::accesses).sum());

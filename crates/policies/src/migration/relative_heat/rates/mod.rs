@@ -80,6 +80,8 @@ struct Tree<'p> {
     spots: Vec<Spot>,
     /// Sampled pages in 2 MiB from which on it is a [`Block`].
     dense: usize,
+    /// The one that is looked at.
+    block: Block,
 }
 
 /// An aligned block of numbers, and the pages in it.
@@ -109,9 +111,8 @@ impl Part {
         self.pages == Block::PAGES as u64 && self.has_all_pages()
     }
 
-    fn shares(&self, [first, second]: &[Part; 2]) -> Shares {
-        let pages = first.pages as f64 / self.pages as f64;
-        Shares::of(pages, [first.weight, second.weight], self.weight)
+    fn shares(&self, first: &Part) -> Shares {
+        Shares::of(self.weight, first.weight, first.pages as f64 / self.pages as f64)
     }
 }
 
@@ -138,10 +139,10 @@ impl Tree<'_> {
         }
         pages_before.push(pages);
         spots.push(Spot { task: TaskId(u32::MAX), page: u64::MAX, before });
-        Tree { places, pages_before, spots, dense: DENSE }
+        Tree { places, pages_before, spots, dense: DENSE, block: Block::new() }
     }
 
-    fn parts(&self, epochs: f64) -> Vec<Pages> {
+    fn parts(&mut self, epochs: f64) -> Vec<Pages> {
         let mut parts = Vec::with_capacity(self.places.len() + self.spots.len());
         let all = self.part(0, LEVELS as u32 - 1, 0..self.places.len(), 0..self.spots.len() - 1);
         let rate = all.weight.accesses / (all.pages as f64 * epochs);
@@ -204,7 +205,7 @@ impl Tree<'_> {
 
     /// Appends the parts of a part whose pages have this rate in the mean. How much halves differ, neighbours
     /// say together; many samples say it of a single block.
-    fn divide(&self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
+    fn divide(&mut self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
         if part.pages == 0 {
             return;
         }
@@ -216,18 +217,17 @@ impl Tree<'_> {
         self.divide_by(part, rate, Some(known), parts);
     }
 
-    fn divide_by(&self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
+    fn divide_by(&mut self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
         if part.is_whole() || known.is_some_and(|known| part.level < known.lowest) {
-            return self.push(part, rate, !part.spots.is_empty(), parts);
+            let rate = Rate::by_samples(rate, !part.spots.is_empty());
+            let numbers = part.start..part.start + (1 << part.level);
+            return push(&self.places[part.places.clone()], numbers, rate, parts);
         }
         if let Some(known) = known.filter(|_| self.is_dense(part)) {
-            let page = |page: usize| part.start + page as u128;
-            return self.block(part).divide(rate, known, &mut |pages, rate, is_seen| {
-                self.push_range(&part.places, page(pages.start), page(pages.end), rate, is_seen, parts);
-            });
+            return self.divide_dense(part, rate, known, parts);
         }
         let halves = self.halves(part);
-        let shares = part.shares(&halves);
+        let shares = part.shares(&halves[0]);
         let [left, right] = &halves;
         let of_left = match (left.pages, right.pages) {
             (0, _) | (_, 0) => shares.pages,
@@ -237,56 +237,55 @@ impl Tree<'_> {
         self.divide(right, rate * (1.0 - of_left) / (1.0 - shares.pages), known, parts);
     }
 
-    fn push(&self, part: &Part, rate: f64, is_seen: bool, parts: &mut Vec<Pages>) {
-        self.push_range(&part.places, part.start, part.start + (1 << part.level), rate, is_seen, parts);
-    }
-
-    /// Appends the pages of these places between two numbers.
-    fn push_range(
-        &self,
-        places: &Range<usize>,
-        start: u128,
-        end: u128,
-        rate: f64,
-        is_seen: bool,
-        parts: &mut Vec<Pages>,
-    ) {
-        let rate = Rate::by_samples(rate, is_seen);
-        let places = self.places[places.clone()].iter();
-        for place in places.filter(|place| place.start() < end && start < place.end()) {
-            let first = place.start + start.saturating_sub(place.start()) as u64;
-            let last = place.end - place.end().saturating_sub(end) as u64;
-            parts.push(Pages::of(&Place { start: first, end: last, ..*place }, rate));
-        }
+    fn divide_dense(&mut self, part: &Part, rate: f64, known: &Variances, parts: &mut Vec<Pages>) {
+        self.fill(part);
+        self.block.divide(rate, known, &mut |pages, rate, is_seen| {
+            let [start, end] = [pages.start, pages.end].map(|page| part.start + page as u128);
+            push(&self.places[part.places.clone()], start..end, Rate::by_samples(rate, is_seen), parts);
+        });
     }
 
     /// The samples of each page of a dense part.
-    fn block(&self, part: &Part) -> Box<Block> {
+    fn fill(&mut self, part: &Part) {
         let page = |spot: &Spot| (number(spot.task, spot.page) - part.start) as usize;
-        let spots = part.spots.clone().map(|at| (page(&self.spots[at]), self.weight(&(at..at + 1))));
-        Box::new(Block::of(spots))
+        let spots = &self.spots[part.spots.start..=part.spots.end];
+        let samples = spots.windows(2).map(|pair| (page(&pair[0]), pair[1].before - pair[0].before));
+        self.block.set(samples);
     }
 
-    /// How much halves differ in a part. Not inlined, to keep the stack of the recursion small.
+    /// How much halves differ in a part. Not inlined: it takes much stack, and its callers are recursive.
     #[inline(never)]
-    fn variances(&self, part: &Part) -> Variances {
+    fn variances(&mut self, part: &Part) -> Variances {
         let mut spreads = Spreads::default();
         self.spread(part, &mut spreads);
         spreads.variances()
     }
 
-    fn spread(&self, part: &Part, spreads: &mut Spreads) {
+    fn spread(&mut self, part: &Part, spreads: &mut Spreads) {
         if part.is_whole() {
             return;
         }
         if self.is_dense(part) {
-            return self.block(part).spread(spreads);
+            self.fill(part);
+            return self.block.spread(spreads);
         }
         let halves = self.halves(part);
         if halves.iter().all(|half| half.pages > 0) {
-            spreads.add(part.level, &part.shares(&halves));
+            spreads.add(part.level, &part.shares(&halves[0]));
         }
         halves.iter().for_each(|half| self.spread(half, spreads));
+    }
+}
+
+/// Appends the pages of these places between two numbers.
+fn push(places: &[Place], numbers: Range<u128>, rate: Rate, parts: &mut Vec<Pages>) {
+    for place in places {
+        let start = place.start + numbers.start.saturating_sub(place.start()) as u64;
+        let end =
+            place.end - place.end().saturating_sub(numbers.end).min((place.end - place.start).into()) as u64;
+        if start < end {
+            parts.push(Pages::of(&Place { start, end, ..*place }, rate));
+        }
     }
 }
 
@@ -339,7 +338,7 @@ mod tests {
         let rates: Vec<f64> = (0..1 << 13).map(|page| f64::from(page % 64 * (page / 512 % 3) + 1)).collect();
         let places = [place(0, 0, 700), place(0, 700, 5000), place(0, 5100, 1 << 13)];
         let counts = counts(&rates, 1 << 14);
-        let dense = Tree::new(&places, &counts);
+        let mut dense = Tree::new(&places, &counts);
         let found = by_page(&dense.parts(2.0));
         let others = by_page(&Tree { dense: usize::MAX, ..dense }.parts(2.0));
         assert_eq!(found.len(), others.len());

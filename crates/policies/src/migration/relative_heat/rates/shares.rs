@@ -22,27 +22,30 @@ pub(super) fn is_few(samples: Weight) -> bool {
     samples.accesses * samples.accesses <= FEW_SAMPLES * samples.squares
 }
 
-/// The first half's share of a block's pages, and of its accesses.
+/// A block of pages in two halves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
     all: Weight,
+    first: Weight,
+    /// The first half's share of the pages.
     pub pages: f64,
-    accesses: f64,
-    /// Samples of the half whose pages are accessed more.
-    hotter: Weight,
 }
 
 impl Shares {
     /// Of a block with these samples, of which the first half has this share of the pages.
-    pub fn of(pages: f64, [first, second]: [Weight; 2], all: Weight) -> Shares {
-        let accesses = first.accesses / all.accesses;
-        Shares { all, pages, accesses, hotter: if accesses > pages { first } else { second } }
+    #[inline]
+    pub fn of(all: Weight, first: Weight, pages: f64) -> Shares {
+        Shares { all, first, pages }
+    }
+
+    /// Accesses of the first half beyond its share of the pages.
+    fn beyond(&self) -> f64 {
+        self.first.accesses - self.pages * self.all.accesses
     }
 
     /// Square of the difference of the halves' accesses; its mean by chance is that of the samples.
     fn square(&self) -> f64 {
-        let away = (self.accesses - self.pages) * self.all.accesses;
-        away * away / (self.pages * (1.0 - self.pages))
+        self.beyond() * self.beyond() / (self.pages * (1.0 - self.pages))
     }
 
     /// That square if one half had all accesses, without what chance adds.
@@ -52,18 +55,22 @@ impl Shares {
 
     /// Squared coefficient of variation of the halves' accesses, as far as this block alone shows it. A few
     /// samples in very few pages look like more than chance.
+    #[inline]
     fn variance(&self) -> f64 {
         const SQUARE: f64 = DEVIATIONS_OF_ONE * DEVIATIONS_OF_ONE;
-        let beyond = self.square() - SQUARE * self.all.squares;
-        if beyond > 0.0 && self.hotter.samples() >= SQUARE { share(beyond, self.most()) } else { 0.0 }
+        let square = self.square() - SQUARE * self.all.squares;
+        let hotter = || if self.beyond() > 0.0 { self.first } else { self.all - self.first };
+        if square > 0.0 && hotter().samples() >= SQUARE { share(square, self.most()) } else { 0.0 }
     }
 
     /// The first half's share of the accesses, if the halves of such blocks have this squared coefficient of
     /// variation at least.
+    #[inline]
     pub fn believed(&self, of_others: f64) -> f64 {
         let variance = self.variance().max(of_others);
-        let believed = variance / (variance + (1.0 - variance) / self.all.samples());
-        (self.pages + believed * (self.accesses - self.pages)).clamp(0.0, 1.0)
+        let signal = variance * self.all.accesses * self.all.accesses;
+        let believed = signal / (signal + (1.0 - variance) * self.all.squares);
+        (self.pages + believed * self.beyond() / self.all.accesses).clamp(0.0, 1.0)
     }
 }
 
@@ -112,6 +119,7 @@ impl Default for Spreads {
 
 impl Spreads {
     /// Adds a block's halves, of which both have pages.
+    #[inline]
     pub fn add(&mut self, level: u32, shares: &Shares) {
         if (SHARE_MIN..=1.0 - SHARE_MIN).contains(&shares.pages) {
             self.by_level[level as usize].add(shares);
