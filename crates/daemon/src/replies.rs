@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, TaskId, Time, Vpn};
 use memtide_linux::live::task;
-use memtide_linux::processes::{Process, User};
+use memtide_linux::processes::{Process, User, processor_time};
 use memtide_linux::topology::System;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -143,6 +143,7 @@ impl<H: DaemonHost> Daemon<H> {
             dry_run: self.config.dry_run,
             epochs: self.epochs,
             uptime_s: self.host.now().as_seconds(),
+            processor_s: Some(processor_time().as_secs_f64()),
             journal: open.map(|file| file.display().to_string()),
             nodes: self.machine.node_ids().map(|node| self.node(node, system.as_ref())).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),

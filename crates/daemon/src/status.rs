@@ -31,6 +31,9 @@ pub struct Status {
     pub epochs: u64,
     /// Time since the daemon's start, in seconds.
     pub uptime_s: f64,
+    /// Processor time of the daemon since then, in seconds, if it is known.
+    #[serde(default)]
+    pub processor_s: Option<f64>,
     /// The journal's file, if it is being written.
     pub journal: Option<String>,
     /// The nodes.

@@ -106,6 +106,11 @@ fn scan(least_pages: u64) -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
+/// Processor time of this process.
+pub fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
 /// Resident base pages of a process, the second field of proc_pid_statm(5): 0 for a kernel thread, `None` if
 /// there is no such process.
 pub fn resident_pages(pid: i32) -> Option<u64> {

@@ -26,6 +26,7 @@ pub fn status(status: &Status) -> Document {
         ("dry_run", yes_no(status.dry_run)),
         ("epochs", Cell::Whole(status.epochs)),
         ("uptime_s", Cell::Real(status.uptime_s, 0)),
+        ("processor_s", status.processor_s.map_or(Cell::Absent, |seconds| Cell::Real(seconds, 1))),
         ("journal", text(status.journal.as_ref())),
     ];
     let tables = vec![

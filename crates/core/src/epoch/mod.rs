@@ -18,6 +18,12 @@ pub trait Host {
     /// The current time.
     fn now(&self) -> Time;
 
+    /// Processor time of this thread until now, if the host measures it: see
+    /// [`View::decision`](crate::policy::View::decision).
+    fn processor_time(&self) -> Option<Time> {
+        None
+    }
+
     /// Fills the empty view, and appends the events since the last call, oldest first. Completions are not
     /// among them.
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>);

@@ -25,6 +25,8 @@ pub struct PolicyRunner {
     governor: Governor,
     /// The last view.
     view: View,
+    /// Processor time of the policy's last epoch.
+    decision: Option<Time>,
     next_id: ActionId,
     /// Completions not yet delivered to the policy.
     unseen: Vec<Completion>,
@@ -52,6 +54,7 @@ impl PolicyRunner {
             policy,
             governor,
             view: View::default(),
+            decision: None,
             next_id: ActionId(0),
             unseen: Vec::new(),
             requested: BTreeSet::new(),
@@ -68,6 +71,7 @@ impl PolicyRunner {
     /// Replaces the policy. The new one gets no completions of the old one's actions.
     pub fn set_policy(&mut self, policy: Box<dyn Migration>) {
         self.policy = policy;
+        self.decision = None;
         self.unseen.clear();
         self.governor.unpin_all();
     }
@@ -97,11 +101,13 @@ impl PolicyRunner {
     pub fn epoch(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) -> Wake {
         self.collect(host, watcher);
         let mut events: Vec<Event> = self.unseen.drain(..).map(Event::Completion).collect();
-        self.view = View::default();
+        self.view = View { decision: self.decision, ..View::default() };
         host.observe(&mut self.view, &mut events);
         events.sort_by_key(Event::time);
         let mut plan = Plan::new(self.next_id);
+        let begun = host.processor_time();
         let wake = ask(self.policy.as_mut(), &events, &self.view, &mut plan);
+        self.decision = host.processor_time().zip(begun).map(|(ended, begun)| ended.since(begun));
         watcher.planned(&events, &self.view, &plan);
         self.governor.unpin_tasks_not_in(&self.view);
         self.governor.start_epoch(self.next_id);

@@ -19,6 +19,10 @@ use crate::units::{PageSize, Time, Vpn};
 pub struct View {
     /// The time of the observation.
     pub time: Time,
+    /// Processor time that the policy's last epoch took, its events and its decision; `None` before the first
+    /// one, and on a host that does not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Time>,
     /// The host's answer for each sensor.
     pub answers: Answers,
     /// All nodes of the machine, by id; empty before the first epoch.

@@ -139,6 +139,7 @@ impl PartRead {
             dry_run: false,
             epochs: self.epochs,
             uptime_s: view.time.as_seconds(),
+            processor_s: None,
             journal: None,
             nodes: machine.node_ids().map(|node| history.node_status(machine, node)).collect(),
             moved: self.moved.iter().map(|(&(from, to), &pages)| (name(from), name(to), pages)).collect(),

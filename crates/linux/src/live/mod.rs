@@ -16,6 +16,7 @@ use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
 use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
+use crate::sys::time::thread_time;
 use crate::topology::{Numbers, memory_of};
 use crate::zones::Zones;
 
@@ -296,6 +297,10 @@ fn expect_move(planned: &Planned) -> &Move {
 impl Host for Live {
     fn now(&self) -> Time {
         Time::from_ns(self.begun.elapsed().as_nanos() as f64)
+    }
+
+    fn processor_time(&self) -> Option<Time> {
+        Some(Time::from_ns(thread_time().as_nanos() as f64))
     }
 
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {

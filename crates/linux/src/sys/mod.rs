@@ -6,6 +6,7 @@ pub mod advice;
 pub mod pagemap;
 pub mod perf;
 pub mod run_ahead;
+pub mod time;
 pub mod trace;
 pub mod userfaultfd;
 pub mod vector;

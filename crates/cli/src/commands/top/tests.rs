@@ -45,6 +45,7 @@ fn status(epochs: u64, fast: f64) -> Status {
         dry_run: false,
         epochs,
         uptime_s: epochs as f64 / 2.0,
+        processor_s: Some(0.3),
         journal: None,
         nodes: vec![node("dram", 0, 256, fast), node("cxl", 1, 1024, 100.0 - fast)],
         moved: vec![("cxl".to_owned(), "dram".to_owned(), epochs * 1000)],

@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::time::Duration;
 
 use memtide_core::policy::{AccessSample, AccessSampling, Answer, Event, Sensor, View};
 use memtide_core::{NodeId, PageSize, TaskId, ThreadId, Time, VirtAddr};
 use rustix::process::Pid;
-use rustix::time::{ClockId, clock_gettime};
 
 use self::lab::Lab;
 use self::perf::Perf;
@@ -22,6 +20,7 @@ use self::pmu::SampledEvent;
 use super::{Sense, SensorSetup, Watched, task};
 use crate::counters::CountersError;
 use crate::sys::pagemap::is_huge;
+use crate::sys::time::thread_time;
 
 /// Time that a sample takes the processor: 200 to 300 ns for Intel's PEBS (Akiyama and Hirofuchi, ROSS 2017).
 const SAMPLE: Time = Time(250_000);
@@ -156,9 +155,4 @@ impl Sizes {
         let look = || if is_huge() { PageSize::Huge } else { PageSize::Base };
         *self.known.entry((task, page / PageSize::Huge.base_pages())).or_insert_with(look)
     }
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

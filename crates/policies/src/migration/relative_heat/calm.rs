@@ -1,9 +1,13 @@
-//! Rests between decisions by samples while next to nothing moves: decisions take processor time, too.
+//! Rests between decisions by samples: they take processor time, too. Rests last while next to nothing moves,
+//! and until the budget has made up for the last decision.
 
 use serde::{Deserialize, Serialize};
 
 /// Most epochs from one decision to the next.
 const EPOCHS_MAX: u32 = 4;
+
+/// Most epochs for which a decision that took more than the budget is made up for.
+const REST_MAX: u32 = 16;
 
 /// Part of the fastest tier's pages; a plan that moves fewer is a calm one.
 const CALM: u64 = 1000;
@@ -16,20 +20,25 @@ pub(super) struct Calm {
     interval: u32,
     /// Epochs since the last decision.
     passed: u32,
+    /// Processor time in ns that the policy took beyond its budget; below 0: what is left of it.
+    debt_ns: f64,
 }
 
 impl Default for Calm {
     fn default() -> Calm {
-        Calm { interval: 1, passed: 0 }
+        Calm { interval: 1, passed: 0, debt_ns: 0.0 }
     }
 }
 
 impl Calm {
-    /// Ends an epoch; returns the epochs since the last decision if the next one is due. One that is made
-    /// `by_regions`, whose accesses are those of the last epoch alone, is due each epoch.
-    pub fn end_epoch(&mut self, by_regions: bool) -> Option<u32> {
+    /// Ends an epoch, of which the policy took `spent_ns` of `budget_ns`; returns the epochs since the last
+    /// decision if the next one is due. One that is made `by_regions`, whose accesses are those of the last
+    /// epoch alone, is due each epoch.
+    pub fn end_epoch(&mut self, by_regions: bool, spent_ns: f64, budget_ns: f64) -> Option<u32> {
         self.passed += 1;
-        let is_due = by_regions || self.passed >= self.interval;
+        self.debt_ns = (self.debt_ns + spent_ns - budget_ns).max(-budget_ns);
+        let is_made_up_for = self.debt_ns <= 0.0 || self.passed >= REST_MAX;
+        let is_due = by_regions || (self.passed >= self.interval && is_made_up_for);
         is_due.then(|| std::mem::take(&mut self.passed))
     }
 
@@ -44,12 +53,18 @@ impl Calm {
 mod tests {
     use super::*;
 
+    const FREE: (f64, f64) = (0.0, 1.0);
+
+    fn end_epoch(calm: &mut Calm, by_regions: bool, (spent_ns, budget_ns): (f64, f64)) -> Option<u32> {
+        calm.end_epoch(by_regions, spent_ns, budget_ns)
+    }
+
     #[test]
     fn decisions_become_rare_while_nothing_moves_and_frequent_at_once() {
         let mut calm = Calm::default();
         let mut decided = Vec::new();
         for epoch in 0..30 {
-            if let Some(passed) = calm.end_epoch(false) {
+            if let Some(passed) = end_epoch(&mut calm, false, FREE) {
                 decided.push((epoch, passed));
                 let moved = if epoch == 11 { 100 } else { 5 };
                 calm.decided(moved, 10_000);
@@ -58,7 +73,32 @@ mod tests {
         let expected = [(0, 1), (2, 2), (6, 4), (10, 4), (14, 4), (18, 4), (22, 4), (26, 4)];
         assert_eq!(decided, expected);
         calm.decided(100, 10_000);
-        assert_eq!((calm.end_epoch(false), calm.end_epoch(true)), (Some(4), Some(1)));
-        assert_eq!((calm.end_epoch(true), calm.end_epoch(true)), (Some(1), Some(1)));
+        assert_eq!((end_epoch(&mut calm, false, FREE), end_epoch(&mut calm, true, FREE)), (Some(4), Some(1)));
+        assert_eq!((end_epoch(&mut calm, true, FREE), end_epoch(&mut calm, true, FREE)), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn decisions_keep_to_the_budget() {
+        // Each decision takes this many epochs' budget, and an epoch's events a tenth of one.
+        for (cost, every) in [(0.5, 1), (2.0, 2), (5.0, 5), (1000.0, 16)] {
+            let mut calm = Calm::default();
+            let (mut last, mut spent) = (0, 0.1);
+            let mut intervals = Vec::new();
+            for epoch in 1..200 {
+                let is_due = end_epoch(&mut calm, false, (spent, 1.0)).is_some();
+                spent = 0.1;
+                if is_due {
+                    intervals.push(epoch - last);
+                    (last, spent) = (epoch, spent + cost);
+                    calm.decided(1000, 1000);
+                }
+            }
+            let later = &intervals[3..];
+            assert!(
+                later.iter().all(|&passed| (every..=every + 1).contains(&passed)),
+                "{cost}: {intervals:?}"
+            );
+            assert_eq!(end_epoch(&mut calm, true, (1000.0, 1.0)).is_some(), true, "by regions");
+        }
     }
 }

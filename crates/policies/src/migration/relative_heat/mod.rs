@@ -50,7 +50,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::number(
                 "budget",
                 "%",
-                "share of a core that samples may take, which sets their interval; 0: it stays",
+                "share of a core that monitoring and decisions may take, which sets how often; 0: any",
                 [0.0, 1.0, 100.0],
             ),
             Parameter::integer(
@@ -123,6 +123,10 @@ const RATIO_MIN_SAMPLED: f64 = 1.5;
 /// Pages to choose an epoch's exchanges from, for each base page that may move: some of them cannot.
 const ENOUGH: usize = 2;
 
+/// Shares of the budget that decisions and access samples get; the rest is for regions beside samples.
+const DECISIONS_SHARE: f64 = 0.5;
+const SAMPLES_SHARE: f64 = 0.4;
+
 /// Spans remembered for each region of the monitor.
 const SPANS_PER_REGION: usize = 4;
 
@@ -132,6 +136,8 @@ struct RelativeHeat {
     epoch: Time,
     sampling: Time,
     budget_bp: Option<u32>,
+    /// Processor time in ns that decisions may take per epoch.
+    decisions_ns: f64,
     period: u32,
     regions_max: u32,
     /// Samples of a page per epoch, if the host does not choose their number.
@@ -179,13 +185,18 @@ impl RelativeHeat {
         let pages = u64::from(values.u32("pages"));
         let nodes: Vec<Node> = machine.node_ids().map(|node| Node::of(machine, node)).collect();
         let kept = libm::exp2(-(epoch.0 as f64 / ms("half_life_ms").0 as f64));
+        let budget = values.f64("budget");
         RelativeHeat {
             tiers: Tiers::of(machine),
             latencies: Latencies::new(nodes.iter().map(|node| node.idle)),
             nodes,
             epoch,
             sampling,
-            budget_bp: Some(values.f64("budget") * 100.0).filter(|&bp| bp > 0.0).map(|bp| (bp as u32).max(1)),
+            budget_bp: Some(budget * 100.0).filter(|&bp| bp > 0.0).map(|bp| (bp as u32).max(1)),
+            decisions_ns: match budget {
+                0.0 => f64::MAX,
+                percent => epoch.as_ns() * percent / 100.0 * DECISIONS_SHARE,
+            },
             period: values.u32("period"),
             regions_max: values.u32("regions"),
             samples: (epoch.0 / sampling.0) as f64,
@@ -349,7 +360,8 @@ impl Migration for RelativeHeat {
             writes: false,
             budget_bp: self.budget_bp,
         };
-        let accesses = AccessSampling { period: self.period, budget_bp: self.budget_bp };
+        let share = |bp: u32| ((f64::from(bp) * SAMPLES_SHARE) as u32).max(1);
+        let accesses = AccessSampling { period: self.period, budget_bp: self.budget_bp.map(share) };
         let sensors = Sensors::new(Delivery::Deployable, self.epoch);
         // Samples first: beside them a host may watch regions less.
         let sensors = if self.period > 0 { sensors.want(Sensor::AccessSamples(accesses)) } else { sensors };
@@ -370,7 +382,8 @@ impl Migration for RelativeHeat {
     }
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
-        let Some(epochs) = self.calm.end_epoch(self.sampled.epochs().is_none()) else {
+        let (by_regions, spent) = (self.sampled.epochs().is_none(), view.decision.unwrap_or_default());
+        let Some(epochs) = self.calm.end_epoch(by_regions, spent.as_ns(), self.decisions_ns) else {
             return Wake::After(self.epoch);
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
