@@ -69,7 +69,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::number(
                 "deviations",
                 "",
-                "standard deviations by which a page must be hotter than the one that makes room for it",
+                "standard deviations by which a page must be hotter than the one that makes room for it, by regions",
                 [0.0, 3.0, 100.0],
             ),
             Parameter::integer(
