@@ -5,7 +5,8 @@ use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
 use super::RelativeHeat;
-use super::pages::{Pages, Total};
+use super::candidates::Total;
+use super::pages::Pages;
 
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ impl RelativeHeat {
         }
     }
 
-    /// Promotes the hottest pages while they are worth it; returns them.
+    /// Promotes these pages, by decreasing rate, while they are worth it; returns those.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut promoted = Vec::new();
         let mut promotable = self.promotable(&draft.totals);

@@ -12,7 +12,8 @@
 use memtide_core::policy::Reason;
 use memtide_core::{NodeId, Vpn};
 
-use super::pages::{Pages, Total};
+use super::candidates::Total;
+use super::pages::Pages;
 use super::{Draft, RelativeHeat};
 
 /// Ratio of the latencies of a loaded node and another from which on pages leave the loaded node.

@@ -1,6 +1,7 @@
 //! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
 
 mod calm;
+mod candidates;
 mod exchange;
 mod heat;
 mod latencies;
@@ -21,10 +22,11 @@ use memtide_core::policy::{
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time};
 
 use self::calm::Calm;
+use self::candidates::{Candidates, Collector};
 use self::exchange::Draft;
 use self::heat::Heat;
 use self::latencies::Latencies;
-use self::pages::{ByRate, Pages};
+use self::pages::Pages;
 use self::refused::Refused;
 use self::sampled::Sampled;
 use self::trust::Trust;
@@ -280,15 +282,15 @@ impl RelativeHeat {
             && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
-    /// The coolest pages on the fastest tier and the hottest ones elsewhere, by decreasing rate: enough for an
-    /// epoch's plan. A loaded node may also lose its hottest.
-    fn exchangeable(&self, pages: &[Pages]) -> (Vec<Pages>, Vec<Pages>) {
+    /// The pages that may move, enough of them for an epoch's plan. A loaded node may also lose its hottest.
+    fn candidates(&self, view: &View) -> Candidates {
         let most = ENOUGH * self.pages as usize;
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
-        let is_fast = |pages: &Pages| self.tier(pages.node) == 0;
-        let victims = ByRate::of(pages, is_fast).coolest(if is_loaded { usize::MAX } else { most }, pages);
-        let hot = ByRate::of(pages, |pages| !is_fast(pages)).hottest(most, pages);
-        (victims, hot)
+        let is_fast = self.node_ids().map(|node| self.tier(node) == 0).collect();
+        let victims = if is_loaded { usize::MAX } else { most };
+        let mut collector = Collector::new(self.refused.others(), is_fast, most, victims);
+        self.known(view, &mut |pages| collector.add(&pages));
+        collector.end()
     }
 
     /// How many times as often as its victim's a page must be accessed to take its place.
@@ -307,25 +309,28 @@ impl RelativeHeat {
         }
     }
 
-    /// Plans splits of huge pages; those that are to be split, now or later, leave the movable pages.
-    fn split(&self, view: &View, parts: &[Pages], movable: &mut Vec<Pages>, plan: &mut Plan) {
+    /// Plans splits of huge pages; those that are to be split, now or later, are no candidates.
+    fn split(&self, view: &View, candidates: &mut Candidates, plan: &mut Plan) {
         if !self.refused.allows_splits() {
             return;
         }
-        let splits = self.splits(view, parts);
+        let splits = self.splits(view, candidates);
         let most = (self.pages / PageSize::Huge.base_pages()).max(1) as usize;
         splits.iter().take(most).for_each(|page| _ = plan.push(Action::Split(*page), Reason::Uneven));
-        splits::leave_out(&splits, movable);
+        candidates.leave_out(&splits);
     }
 
-    /// All pages that are known long enough to move, and parts of huge ones: once there are samples, they alone
-    /// decide, and know parts.
-    fn known(&self, view: &View) -> Vec<Pages> {
-        if let Some(epochs) = self.sampled.epochs() {
-            return if epochs >= self.known { self.sampled.parts(&view.regions) } else { Vec::new() };
+    /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once there
+    /// are samples, they alone decide, and know parts.
+    fn known(&self, view: &View, push: &mut dyn FnMut(Pages)) {
+        match self.sampled.epochs() {
+            Some(epochs) if epochs >= self.known => self.sampled.parts(&view.regions, push),
+            Some(_) => {}
+            None => {
+                let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
+                known.for_each(|span| push(span.pages(self.deviations)));
+            }
         }
-        let known = self.heat.spans.iter().filter(|span| span.epochs >= self.known);
-        known.map(|span| span.pages(self.deviations)).collect()
     }
 }
 
@@ -404,14 +409,10 @@ impl Migration for RelativeHeat {
         } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
-        let known = self.known(view);
-        let accesses: f64 = known.iter().map(Pages::accesses).sum();
-        let parts = self.refused.others(known);
-        let mut movable = pages::whole(&parts);
-        self.split(view, &parts, &mut movable, plan);
+        let mut candidates = self.candidates(view);
+        self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
-        let totals = pages::totals(&movable, self.nodes.len());
-        let (victims, hot) = self.exchangeable(&movable);
+        let Candidates { accesses, totals, victims, hot, .. } = candidates;
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, spare) = (room(self.low), room(self.high));
         let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0 };

@@ -57,37 +57,42 @@ impl Refused {
         self.pages.retain(|_, _, _, last| last >= self.epoch);
     }
 
-    /// The pages of these, in order, that were not refused. A huge page is left out with all its parts.
-    pub fn others(&self, all: Vec<Pages>) -> Vec<Pages> {
-        let refused: Vec<(TaskId, u64, u64)> =
-            self.pages.iter().map(|(task, start, pages, _)| (task, start.0, start.0 + pages)).collect();
-        if refused.is_empty() {
-            return all;
-        }
-        let mut others = Vec::with_capacity(all.len() + refused.len());
-        let mut next = 0;
-        for pages in all {
-            let size = pages.size.base_pages();
-            let (first, last) = (pages.start - pages.start % size, pages.end.next_multiple_of(size));
-            next += refused[next..]
-                .iter()
-                .take_while(|&&(task, _, end)| (task, end) <= (pages.task, first))
-                .count();
-            let within =
-                refused[next..].iter().take_while(|&&(task, start, _)| (task, start) < (pages.task, last));
-            let mut start = pages.start;
-            for &(_, from, to) in within {
-                let end = (from - from % size).min(pages.end);
-                if start < end {
-                    others.push(Pages { start, end, ..pages });
-                }
-                start = start.max(to.next_multiple_of(size));
+    /// Those that were not refused, of all pages.
+    pub fn others(&self) -> Others {
+        let refused = self.pages.iter().map(|(task, start, pages, _)| (task, start.0, start.0 + pages));
+        Others { refused: refused.collect(), next: 0 }
+    }
+}
+
+/// Leaves refused pages out of pages in order of address.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// Task, first page, and the one after the last.
+    refused: Vec<(TaskId, u64, u64)>,
+    /// The first run that may matter for the next pages.
+    next: usize,
+}
+
+impl Others {
+    /// Calls `push` with those of these adjacent pages that were not refused. A huge page is left out with all
+    /// its parts.
+    pub fn each(&mut self, pages: &Pages, mut push: impl FnMut(&Pages)) {
+        let size = pages.size.base_pages();
+        let (first, last) = (pages.start - pages.start % size, pages.end.next_multiple_of(size));
+        let is_before = |&&(task, _, end): &&(TaskId, u64, u64)| (task, end) <= (pages.task, first);
+        self.next += self.refused[self.next..].iter().take_while(is_before).count();
+        let left = self.refused[self.next..].iter();
+        let mut start = pages.start;
+        for &(_, from, to) in left.take_while(|&&(task, from, _)| (task, from) < (pages.task, last)) {
+            let end = (from - from % size).min(pages.end);
+            if start < end {
+                push(&Pages { start, end, ..*pages });
             }
-            if start < pages.end {
-                others.push(Pages { start, ..pages });
-            }
+            start = start.max(to.next_multiple_of(size));
         }
-        others
+        if start < pages.end {
+            push(&Pages { start, ..*pages });
+        }
     }
 }
 
@@ -102,7 +107,9 @@ mod tests {
     fn others(refused: &Refused, start: u64, end: u64, size: PageSize) -> Vec<(u64, u64)> {
         let rate = Rate { mean: 1.0, at_least: 1.0, at_most: 1.0 };
         let pages = Pages { task: TaskId(0), start, end, size, node: NodeId(0), rate };
-        refused.others(vec![pages]).iter().map(|part| (part.start, part.end)).collect()
+        let mut others = Vec::new();
+        refused.others().each(&pages, |part| others.push((part.start, part.end)));
+        others
     }
 
     #[test]

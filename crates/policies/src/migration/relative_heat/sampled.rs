@@ -180,9 +180,10 @@ impl Sampled {
         self.merged.clear();
     }
 
-    /// All pages of the regions with their rates, where huge pages are cut into parts that are accessed alike.
-    pub fn parts(&self, regions: &Regions) -> Vec<Pages> {
-        rates::of(&self.places(regions), &self.counts, self.epochs)
+    /// Calls `push` with all pages of the regions and their rates, in order, where huge pages are cut into parts
+    /// that are accessed alike.
+    pub fn parts(&self, regions: &Regions, push: &mut dyn FnMut(Pages)) {
+        rates::each(&self.places(regions), &self.counts, self.epochs, push);
     }
 
     /// Where the regions' pages are, in order.
@@ -262,11 +263,17 @@ mod tests {
         regions
     }
 
+    fn parts(sampled: &Sampled, regions: &Regions) -> Vec<Pages> {
+        let mut all = Vec::new();
+        sampled.parts(regions, &mut |pages| all.push(pages));
+        all
+    }
+
     fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
         let mut sampled = Sampled::default();
         samples.iter().for_each(|sample| sampled.add(sample, IDLE));
         sampled.end_epochs(1, regions, 0.5);
-        sampled.parts(regions)
+        parts(&sampled, regions)
     }
 
     /// As the period of sampling is tuned, samples stand for fewer and fewer accesses.
@@ -337,12 +344,12 @@ mod tests {
                 if let Some(region) = all.iter().find(|region| range_of(region).contains(&page.0))
                     && region.size == PageSize::Base
                 {
-                    let pages = sampled.parts(&regions);
+                    let pages = parts(&sampled, &regions);
                     let of = pages.iter().find(|of| (of.start..of.end).contains(&page.0));
                     prop_assert_eq!(of.expect("all pages").node, to);
                 }
             }
-            let pages = sampled.parts(&regions);
+            let pages = parts(&sampled, &regions);
             let of_blocks: Vec<u64> = pages.iter().flat_map(|pages| pages.start..pages.end).collect();
             let of_regions: Vec<u64> = all.iter().flat_map(range_of).collect();
             prop_assert_eq!(of_blocks, of_regions);
@@ -351,7 +358,7 @@ mod tests {
             }
             let text = serde_json::to_string(&sampled).unwrap();
             let read: Sampled = serde_json::from_str(&text).unwrap();
-            prop_assert_eq!(read.parts(&regions), pages);
+            prop_assert_eq!(parts(&read, &regions), pages);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Huge pages to split: those of which one part is worth the place of others' pages, or less than they.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use memtide_core::policy::{Page, View};
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 
 use super::RelativeHeat;
+use super::candidates::Candidates;
 use super::pages::Pages;
 
 /// How many times as much as accesses to the pages of a split huge page then wait for the TLB it must save.
@@ -15,7 +16,9 @@ const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// What a huge page has to do with exchanges of its parts, as if each were a page of its own.
 #[derive(Clone, Copy, Debug)]
-struct Parts {
+pub(super) struct Parts {
+    task: TaskId,
+    head: u64,
     node: NodeId,
     /// Accesses of the whole huge page per epoch.
     accesses: f64,
@@ -27,6 +30,11 @@ struct Parts {
 }
 
 impl Parts {
+    pub fn of(page: &Pages) -> Parts {
+        let Pages { task, start: head, node, .. } = *page;
+        Parts { task, head, node, accesses: page.accesses(), gained: 0.0, others: 0.0, hottest: 0.0 }
+    }
+
     /// Accesses per epoch that a split brings to the fastest tier, beyond what a move of the whole page does.
     fn beyond_whole(&self, is_fast: bool) -> f64 {
         let whole = match is_fast {
@@ -37,15 +45,13 @@ impl Parts {
     }
 }
 
-/// By task and first base page.
-type ByPage = BTreeMap<(TaskId, u64), Parts>;
-
 /// The huge page of a part.
-fn whole(part: &Pages) -> (TaskId, u64) {
+pub(super) fn whole(part: &Pages) -> (TaskId, u64) {
     (part.task, part.start - part.start % HUGE_PAGES)
 }
 
-fn is_part(pages: &Pages) -> bool {
+/// Whether pages are a part of a huge page.
+pub(super) fn is_part(pages: &Pages) -> bool {
     pages.size == PageSize::Huge && pages.base_pages() < HUGE_PAGES
 }
 
@@ -62,22 +68,19 @@ impl RelativeHeat {
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
     /// the whole page, by far more than its accesses then wait for the TLB.
-    pub(super) fn splits(&self, view: &View, parts: &[Pages]) -> Vec<Page> {
-        let of_one = |a: &Pages, b: &Pages| is_part(a) && is_part(b) && whole(a) == whole(b);
-        let wholes = parts.chunk_by(of_one).filter(|parts| is_part(&parts[0])).map(|parts| {
-            let (node, accesses) = (parts[0].node, parts.iter().map(Pages::accesses).sum());
-            (whole(&parts[0]), Parts { node, accesses, gained: 0.0, others: 0.0, hottest: 0.0 })
-        });
-        let mut pages: ByPage = wholes.collect();
-        if pages.is_empty() {
+    pub(super) fn splits(&self, view: &View, candidates: &Candidates) -> Vec<Page> {
+        let mut wholes = candidates.wholes.clone();
+        if wholes.is_empty() {
             return Vec::new();
         }
         let freed = view.nodes.iter().map(|used| self.short(used)).sum();
-        let fast = parts.iter().filter(|part| self.tier(part.node) == 0);
+        let fast = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
+        let fast = fast.map(|used| &candidates.totals[used.node.index()]);
         let (accesses, base_pages) =
-            fast.fold((0.0, 0), |(a, n), part| (a + part.accesses(), n + part.base_pages()));
-        let (cool, hot) = self.exchangeable(parts);
-        self.pair(&hot, &cool, (freed, accesses / base_pages as f64), &mut pages);
+            fast.fold((0.0, 0), |(a, n), all| (a + all.accesses, n + all.base_pages));
+        let hot = with_base_pages(&candidates.hot_parts, &candidates.hot);
+        let cool = with_base_pages(&candidates.cool_parts, &candidates.victims);
+        self.pair(&hot, &cool, (freed, accesses / base_pages as f64), &mut wholes);
         let saved_ns = |parts: &Parts| {
             let is_fast = self.tier(parts.node) == 0;
             let slow = if is_fast { self.slower(parts.node) } else { parts.node };
@@ -85,20 +88,20 @@ impl RelativeHeat {
             let walks = parts.accesses * self.payback * self.walk_ns;
             (saved > WALKS * walks).then_some(saved)
         };
-        let mut all: Vec<((TaskId, u64), f64)> =
-            pages.iter().filter_map(|(page, parts)| Some((*page, saved_ns(parts)?))).collect();
+        let mut all: Vec<(&Parts, f64)> =
+            wholes.iter().filter_map(|parts| Some((parts, saved_ns(parts)?))).collect();
         all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let page = |((task, head), _)| Page { task, page: Vpn(head), size: PageSize::Huge };
-        all.into_iter().map(page).collect()
+        let page = |&Parts { task, head, .. }: &Parts| Page { task, page: Vpn(head), size: PageSize::Huge };
+        all.into_iter().map(|(parts, _)| page(parts)).collect()
     }
 
     /// Pairs the coolest pages first with as many as are to be free, which are expected to be accessed as often
     /// as all are in the mean, then with the hottest pages on slow memory.
-    fn pair(&self, hot: &[Pages], cool: &[Pages], (mut freed, mean): (u64, f64), pages: &mut ByPage) {
+    fn pair(&self, hot: &[Pages], cool: &[Pages], (mut freed, mean): (u64, f64), wholes: &mut [Parts]) {
         let mut cool = cool.iter().rev().map(|cool| (cool, cool.base_pages())).peekable();
         while let Some((victim, left)) = cool.peek_mut().filter(|_| freed > 0) {
             let taken = freed.min(*left);
-            add(pages, victim, mean, taken, mean - victim.rate.mean);
+            add(wholes, victim, mean, taken, mean - victim.rate.mean);
             freed -= taken;
             *left -= taken;
             if *left == 0 {
@@ -113,8 +116,8 @@ impl RelativeHeat {
                 }
                 let taken = wanted.min(*left);
                 let gained = hot.rate.mean - victim.rate.mean;
-                add(pages, hot, victim.rate.mean, taken, gained);
-                add(pages, victim, hot.rate.mean, taken, gained);
+                add(wholes, hot, victim.rate.mean, taken, gained);
+                add(wholes, victim, hot.rate.mean, taken, gained);
                 wanted -= taken;
                 *left -= taken;
                 if *left == 0 {
@@ -125,36 +128,32 @@ impl RelativeHeat {
     }
 }
 
+/// Parts of huge pages and base pages, by decreasing rate.
+fn with_base_pages(parts: &[Pages], pages: &[Pages]) -> Vec<Pages> {
+    let base = pages.iter().filter(|pages| pages.size == PageSize::Base);
+    let mut all: Vec<Pages> = parts.iter().chain(base).copied().collect();
+    all.sort_by(Pages::hottest_first);
+    all
+}
+
 /// Adds the exchange of some base pages of a part of a huge page for others of this rate.
-fn add(pages: &mut ByPage, part: &Pages, other: f64, base_pages: u64, gained: f64) {
-    let whole = if is_part(part) { pages.get_mut(&whole(part)) } else { None };
-    if let Some(parts) = whole {
+fn add(wholes: &mut [Parts], part: &Pages, other: f64, base_pages: u64, gained: f64) {
+    let at = wholes.binary_search_by_key(&whole(part), |parts| (parts.task, parts.head));
+    if let (true, Ok(at)) = (is_part(part), at) {
+        let parts = &mut wholes[at];
         parts.gained += gained.max(0.0) * base_pages as f64;
         parts.others += other * base_pages as f64;
         parts.hottest = parts.hottest.max(other);
     }
 }
 
-/// Removes these huge pages from runs of pages.
-pub(super) fn leave_out(splits: &[Page], pages: &mut Vec<Pages>) {
-    let mut heads: Vec<(TaskId, u64)> = splits.iter().map(|split| (split.task, split.page.0)).collect();
-    heads.sort_unstable();
-    let mut others = Vec::with_capacity(pages.len());
-    for run in pages.drain(..) {
-        let mut start = run.start;
-        if run.size == PageSize::Huge {
-            let first = heads.partition_point(|&head| head < (run.task, run.start));
-            let within = heads[first..].iter().take_while(|&&head| head < (run.task, run.end));
-            for &(_, head) in within {
-                if start < head {
-                    others.push(Pages { start, end: head, ..run });
-                }
-                start = head + HUGE_PAGES;
-            }
-        }
-        if start < run.end {
-            others.push(Pages { start, ..run });
-        }
+impl Candidates {
+    /// Removes these huge pages.
+    pub fn leave_out(&mut self, splits: &[Page]) {
+        let splits: BTreeSet<(TaskId, u64)> = splits.iter().map(|split| (split.task, split.page.0)).collect();
+        let is_left =
+            |pages: &Pages| pages.size == PageSize::Base || !splits.contains(&(pages.task, pages.start));
+        self.victims.retain(is_left);
+        self.hot.retain(is_left);
     }
-    *pages = others;
 }

@@ -438,17 +438,6 @@ fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
 }
 
 #[test]
-fn split_huge_pages_leave_runs() {
-    let rate = pages::Rate { mean: 1.0, at_least: 1.0, at_most: 1.0 };
-    let run = |start, end, size| Pages { task: TaskId(0), start, end, size, node: FAST, rate };
-    let mut runs = vec![run(0, 512, PageSize::Base), run(1024, 4096, PageSize::Huge)];
-    let page = |head| Page { task: TaskId(0), page: Vpn(head), size: PageSize::Huge };
-    splits::leave_out(&[page(3584), page(1024), page(2048)], &mut runs);
-    let left: Vec<(u64, u64)> = runs.iter().map(|run| (run.start, run.end)).collect();
-    assert_eq!(left, [(0, 512), (1536, 2048), (2560, 3584)]);
-}
-
-#[test]
 fn access_samples_are_asked_for_before_regions() {
     let sensors = policy("relative-heat").sensors();
     let names: Vec<&str> = sensors.iter().map(|request| request.sensor.name()).collect();

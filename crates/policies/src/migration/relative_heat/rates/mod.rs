@@ -116,9 +116,10 @@ impl Part {
     }
 }
 
-/// The places' parts with their rates in accesses per epoch, in order; samples are of this many epochs.
-pub(super) fn of(places: &[Place], counts: &[Count], epochs: f64) -> Vec<Pages> {
-    Tree::new(places, counts).parts(epochs)
+/// Calls `push` with the places' parts and their rates in accesses per epoch, in order; samples are of this
+/// many epochs.
+pub(super) fn each(places: &[Place], counts: &[Count], epochs: f64, push: &mut dyn FnMut(Pages)) {
+    Tree::new(places, counts).each(epochs, push);
 }
 
 impl Tree<'_> {
@@ -142,12 +143,10 @@ impl Tree<'_> {
         Tree { places, pages_before, spots, dense: DENSE, block: Block::new() }
     }
 
-    fn parts(&mut self, epochs: f64) -> Vec<Pages> {
-        let mut parts = Vec::with_capacity(self.places.len() + self.spots.len());
+    fn each(&mut self, epochs: f64, push: &mut dyn FnMut(Pages)) {
         let all = self.part(0, LEVELS as u32 - 1, 0..self.places.len(), 0..self.spots.len() - 1);
         let rate = all.weight.accesses / (all.pages as f64 * epochs);
-        self.divide(&all, rate, None, &mut parts);
-        parts
+        self.divide(&all, rate, None, push);
     }
 
     fn is_dense(&self, part: &Part) -> bool {
@@ -203,28 +202,28 @@ impl Tree<'_> {
         ]
     }
 
-    /// Appends the parts of a part whose pages have this rate in the mean. How much halves differ, neighbours
+    /// Calls `push` with the parts of a part whose pages have this rate in the mean. How much halves differ, neighbours
     /// say together; many samples say it of a single block.
-    fn divide(&mut self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
+    fn divide(&mut self, part: &Part, rate: f64, known: Option<&Variances>, push: &mut dyn FnMut(Pages)) {
         if part.pages == 0 {
             return;
         }
         let Some(known) = known else {
             let has_many = part.weight.samples() > NEIGHBOURS_SAMPLES;
             let own = if has_many { None } else { Some(&self.variances(part)) };
-            return self.divide_by(part, rate, own, parts);
+            return self.divide_by(part, rate, own, push);
         };
-        self.divide_by(part, rate, Some(known), parts);
+        self.divide_by(part, rate, Some(known), push);
     }
 
-    fn divide_by(&mut self, part: &Part, rate: f64, known: Option<&Variances>, parts: &mut Vec<Pages>) {
+    fn divide_by(&mut self, part: &Part, rate: f64, known: Option<&Variances>, push: &mut dyn FnMut(Pages)) {
         if part.is_whole() || known.is_some_and(|known| part.level < known.lowest) {
             let rate = Rate::by_samples(rate, !part.spots.is_empty());
             let numbers = part.start..part.start + (1 << part.level);
-            return push(&self.places[part.places.clone()], numbers, rate, parts);
+            return push_places(&self.places[part.places.clone()], numbers, rate, push);
         }
         if let Some(known) = known.filter(|_| self.is_dense(part)) {
-            return self.divide_dense(part, rate, known, parts);
+            return self.divide_dense(part, rate, known, push);
         }
         let halves = self.halves(part);
         let shares = part.shares(&halves[0]);
@@ -233,15 +232,15 @@ impl Tree<'_> {
             (0, _) | (_, 0) => shares.pages,
             _ => shares.believed(known.map_or(0.0, |known| known.at(part.level))),
         };
-        self.divide(left, rate * of_left / shares.pages, known, parts);
-        self.divide(right, rate * (1.0 - of_left) / (1.0 - shares.pages), known, parts);
+        self.divide(left, rate * of_left / shares.pages, known, push);
+        self.divide(right, rate * (1.0 - of_left) / (1.0 - shares.pages), known, push);
     }
 
-    fn divide_dense(&mut self, part: &Part, rate: f64, known: &Variances, parts: &mut Vec<Pages>) {
+    fn divide_dense(&mut self, part: &Part, rate: f64, known: &Variances, push: &mut dyn FnMut(Pages)) {
         self.fill(part);
         self.block.divide(rate, known, &mut |pages, rate, is_seen| {
             let [start, end] = [pages.start, pages.end].map(|page| part.start + page as u128);
-            push(&self.places[part.places.clone()], start..end, Rate::by_samples(rate, is_seen), parts);
+            push_places(&self.places[part.places.clone()], start..end, Rate::by_samples(rate, is_seen), push);
         });
     }
 
@@ -277,14 +276,14 @@ impl Tree<'_> {
     }
 }
 
-/// Appends the pages of these places between two numbers.
-fn push(places: &[Place], numbers: Range<u128>, rate: Rate, parts: &mut Vec<Pages>) {
+/// Calls `push` with the pages of these places between two numbers.
+fn push_places(places: &[Place], numbers: Range<u128>, rate: Rate, push: &mut dyn FnMut(Pages)) {
     for place in places {
         let start = place.start + numbers.start.saturating_sub(place.start()) as u64;
         let end =
             place.end - place.end().saturating_sub(numbers.end).min((place.end - place.start).into()) as u64;
         if start < end {
-            parts.push(Pages::of(&Place { start, end, ..*place }, rate));
+            push(Pages::of(&Place { start, end, ..*place }, rate));
         }
     }
 }
@@ -326,7 +325,9 @@ mod tests {
     }
 
     fn of(places: &[Place], counts: &[Count]) -> Vec<Pages> {
-        super::of(places, counts, 1.0)
+        let mut all = Vec::new();
+        each(places, counts, 1.0, &mut |pages| all.push(pages));
+        all
     }
 
     fn by_page(parts: &[Pages]) -> Vec<f64> {
@@ -339,8 +340,13 @@ mod tests {
         let places = [place(0, 0, 700), place(0, 700, 5000), place(0, 5100, 1 << 13)];
         let counts = counts(&rates, 1 << 14);
         let mut dense = Tree::new(&places, &counts);
-        let found = by_page(&dense.parts(2.0));
-        let others = by_page(&Tree { dense: usize::MAX, ..dense }.parts(2.0));
+        let parts = |tree: &mut Tree<'_>| {
+            let mut all = Vec::new();
+            tree.each(2.0, &mut |pages| all.push(pages));
+            by_page(&all)
+        };
+        let found = parts(&mut dense);
+        let others = parts(&mut Tree { dense: usize::MAX, ..dense });
         assert_eq!(found.len(), others.len());
         for (page, (a, b)) in found.iter().zip(&others).enumerate() {
             assert!((a - b).abs() <= 1e-9 * b, "page {page}: {a}, {b}");
