@@ -20,13 +20,14 @@ const FORGOTTEN: f64 = 1.0 / 64.0;
 /// Minimum samples of an epoch to tell the share of some pages.
 const SHARE_SAMPLES_MIN: usize = 100;
 
-/// Sampled accesses of a base page.
+/// Sampled accesses of a base page. There are many: numbers are short.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Count {
     pub task: TaskId,
+    accesses: f32,
+    squares: f32,
     pub page: u64,
-    pub weight: Weight,
 }
 
 /// What is known of all pages by samples.
@@ -67,8 +68,16 @@ impl Fresh {
 }
 
 impl Count {
+    pub fn new(task: TaskId, page: u64, weight: Weight) -> Count {
+        Count { task, accesses: weight.accesses as f32, squares: weight.squares as f32, page }
+    }
+
     pub fn number(&self) -> u128 {
         rates::number(self.task, self.page)
+    }
+
+    pub fn weight(&self) -> Weight {
+        Weight { accesses: self.accesses.into(), squares: self.squares.into() }
     }
 }
 
@@ -157,7 +166,7 @@ impl Sampled {
         let mut all = std::mem::take(&mut self.merged);
         let mut add = |(task, page), weight: Weight| {
             if weight.accesses >= least {
-                all.push(Count { task, page, weight });
+                all.push(Count::new(task, page, weight));
             }
         };
         let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
@@ -168,13 +177,13 @@ impl Sampled {
             }
             let more =
                 newer.next_if(|samples| samples[0].page() == page).map_or(Weight::default(), weight_of);
-            add(page, older.weight.faded(kept) + more);
+            add(page, older.weight().faded(kept) + more);
         }
         newer.for_each(|samples| add(samples[0].page(), weight_of(samples)));
         if all.len() > COUNTS_MAX {
-            let mut accesses: Vec<f64> = all.iter().map(|count| count.weight.accesses).collect();
+            let mut accesses: Vec<f32> = all.iter().map(|count| count.accesses).collect();
             let least = *accesses.select_nth_unstable_by(COUNTS_MAX, |a, b| b.total_cmp(a)).1;
-            all.retain(|count| count.weight.accesses > least);
+            all.retain(|count| count.accesses > least);
         }
         self.merged = std::mem::replace(&mut self.counts, all);
         self.merged.clear();

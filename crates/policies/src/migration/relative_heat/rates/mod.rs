@@ -14,6 +14,7 @@
 mod block;
 mod shares;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memtide_core::{NodeId, PageSize, TaskId};
@@ -32,6 +33,9 @@ const DENSE: usize = 16;
 
 /// Sampled pages up to which a search is slower than to look at each.
 const LINEAR: usize = 8;
+
+/// Sampled pages from one sum of all before to the next.
+const STEP: usize = 64;
 
 /// Samples of neighbouring pages that together say how much halves of a size differ.
 const NEIGHBOURS_SAMPLES: f64 = 32_768.0;
@@ -62,22 +66,16 @@ impl Place {
     }
 }
 
-/// A sampled page, and the samples of all pages before it.
-#[derive(Clone, Copy, Debug)]
-struct Spot {
-    task: TaskId,
-    page: u64,
-    before: Weight,
-}
-
 /// All pages, and their samples.
 #[derive(Debug)]
 struct Tree<'p> {
     places: &'p [Place],
     /// Number of base pages before each place, and of all.
     pages_before: Vec<u64>,
-    /// One more than there are sampled pages.
-    spots: Vec<Spot>,
+    /// Sampled pages, in order; all are in places.
+    counts: Cow<'p, [Count]>,
+    /// What the samples of all pages before each [`STEP`]th stand for.
+    sums: Vec<Weight>,
     /// Sampled pages in 2 MiB from which on it is a [`Block`].
     dense: usize,
     /// The one that is looked at.
@@ -91,7 +89,7 @@ struct Part {
     /// Binary logarithm of its length.
     level: u32,
     places: Range<usize>,
-    spots: Range<usize>,
+    counts: Range<usize>,
     pages: u64,
     weight: Weight,
 }
@@ -123,46 +121,56 @@ pub(super) fn each(places: &[Place], counts: &[Count], epochs: f64, push: &mut d
 }
 
 impl Tree<'_> {
-    fn new<'p>(places: &'p [Place], counts: &[Count]) -> Tree<'p> {
+    fn new<'p>(places: &'p [Place], counts: &'p [Count]) -> Tree<'p> {
         let mut pages_before = Vec::with_capacity(places.len() + 1);
-        let mut spots = Vec::with_capacity(counts.len() + 1);
-        let (mut pages, mut before, mut left) = (0, Weight::default(), counts);
+        pages_before.push(0);
+        let (mut pages, mut left) = (0, counts);
+        let mut runs = Vec::new();
         for place in places {
-            pages_before.push(pages);
             pages += place.end - place.start;
+            pages_before.push(pages);
             left = &left[left.partition_point(|count| count.number() < place.start())..];
             let (within, after) = left.split_at(left.partition_point(|count| count.number() < place.end()));
-            for &Count { task, page, weight } in within {
-                spots.push(Spot { task, page, before });
-                before = before + weight;
-            }
+            runs.push(within);
             left = after;
         }
-        pages_before.push(pages);
-        spots.push(Spot { task: TaskId(u32::MAX), page: u64::MAX, before });
-        Tree { places, pages_before, spots, dense: DENSE, block: Block::new() }
+        let are_all = runs.iter().map(|run| run.len()).sum::<usize>() == counts.len();
+        let counts = if are_all { Cow::Borrowed(counts) } else { Cow::Owned(runs.concat()) };
+        let steps = counts.chunks(STEP).scan(Weight::default(), |sum, step| {
+            *sum = *sum + sum_of(step);
+            Some(*sum)
+        });
+        let sums = std::iter::once(Weight::default()).chain(steps).collect();
+        Tree { places, pages_before, counts, sums, dense: DENSE, block: Block::new() }
     }
 
     fn each(&mut self, epochs: f64, push: &mut dyn FnMut(Pages)) {
-        let all = self.part(0, LEVELS as u32 - 1, 0..self.places.len(), 0..self.spots.len() - 1);
+        let all = self.part(0, LEVELS as u32 - 1, 0..self.places.len(), 0..self.counts.len());
         let rate = all.weight.accesses / (all.pages as f64 * epochs);
         self.divide(&all, rate, None, push);
     }
 
     fn is_dense(&self, part: &Part) -> bool {
-        part.spots.len() >= self.dense && part.is_block()
+        part.counts.len() >= self.dense && part.is_block()
     }
 
     /// The part of these places and sampled pages that lies in a block.
-    fn part(&self, start: u128, level: u32, places: Range<usize>, spots: Range<usize>) -> Part {
+    fn part(&self, start: u128, level: u32, places: Range<usize>, counts: Range<usize>) -> Part {
         let pages = self.pages(start, start + (1 << level), &places);
-        let weight = self.weight(&spots);
-        Part { start, level, places, spots, pages, weight }
+        let weight = self.weight(&counts);
+        Part { start, level, places, counts, pages, weight }
     }
 
     /// What these sampled pages' samples stand for.
-    fn weight(&self, spots: &Range<usize>) -> Weight {
-        self.spots[spots.end].before - self.spots[spots.start].before
+    fn weight(&self, counts: &Range<usize>) -> Weight {
+        if counts.len() <= STEP {
+            return sum_of(&self.counts[counts.clone()]);
+        }
+        let [first, last] = [counts.start.div_ceil(STEP), counts.end / STEP];
+        let around =
+            [counts.start..first * STEP, last * STEP..counts.end].map(|part| sum_of(&self.counts[part]));
+        let [before, after] = around;
+        before + (self.sums[last] - self.sums[first]) + after
     }
 
     /// Number of base pages of these places between two numbers.
@@ -176,34 +184,32 @@ impl Tree<'_> {
     fn halves(&self, part: &Part) -> [Part; 2] {
         let level = part.level - 1;
         let middle = part.start + (1 << level);
-        let spots = &self.spots[part.spots.clone()];
-        let is_left = |spot: &Spot| number(spot.task, spot.page) < middle;
-        let of_left = match spots.len() {
-            0..=LINEAR => spots.iter().take_while(|spot| is_left(spot)).count(),
-            _ => spots.partition_point(is_left),
+        let counts = &self.counts[part.counts.clone()];
+        let is_left = |count: &Count| count.number() < middle;
+        let of_left = match counts.len() {
+            0..=LINEAR => counts.iter().take_while(|count| is_left(count)).count(),
+            _ => counts.partition_point(is_left),
         };
-        let spot = part.spots.start + of_left;
-        let spots = [part.spots.start..spot, spot..part.spots.end];
+        let right = part.counts.start + of_left;
+        let [left, right] = [part.counts.start..right, right..part.counts.end];
         if part.places.len() == 1 && part.has_all_pages() {
-            let half = |start, spots: Range<usize>| {
-                let weight = self.weight(&spots);
-                Part { start, level, places: part.places.clone(), spots, pages: 1 << level, weight }
+            let half = |start, counts: Range<usize>| {
+                let weight = self.weight(&counts);
+                Part { start, level, places: part.places.clone(), counts, pages: 1 << level, weight }
             };
-            let [left, right] = spots;
             return [half(part.start, left), half(middle, right)];
         }
         let places = &self.places[part.places.clone()];
         let of_left = part.places.start + places.partition_point(|place| place.start() < middle);
         let of_right = part.places.start + places.partition_point(|place| place.end() <= middle);
-        let [left, right] = spots;
         [
             self.part(part.start, level, part.places.start..of_left, left),
             self.part(middle, level, of_right..part.places.end, right),
         ]
     }
 
-    /// Calls `push` with the parts of a part whose pages have this rate in the mean. How much halves differ, neighbours
-    /// say together; many samples say it of a single block.
+    /// Calls `push` with the parts of a part whose pages have this rate in the mean. How much halves differ,
+    /// neighbours say together; many samples say it of a single block.
     fn divide(&mut self, part: &Part, rate: f64, known: Option<&Variances>, push: &mut dyn FnMut(Pages)) {
         if part.pages == 0 {
             return;
@@ -218,7 +224,7 @@ impl Tree<'_> {
 
     fn divide_by(&mut self, part: &Part, rate: f64, known: Option<&Variances>, push: &mut dyn FnMut(Pages)) {
         if part.is_whole() || known.is_some_and(|known| part.level < known.lowest) {
-            let rate = Rate::by_samples(rate, !part.spots.is_empty());
+            let rate = Rate::by_samples(rate, !part.counts.is_empty());
             let numbers = part.start..part.start + (1 << part.level);
             return push_places(&self.places[part.places.clone()], numbers, rate, push);
         }
@@ -246,10 +252,9 @@ impl Tree<'_> {
 
     /// The samples of each page of a dense part.
     fn fill(&mut self, part: &Part) {
-        let page = |spot: &Spot| (number(spot.task, spot.page) - part.start) as usize;
-        let spots = &self.spots[part.spots.start..=part.spots.end];
-        let samples = spots.windows(2).map(|pair| (page(&pair[0]), pair[1].before - pair[0].before));
-        self.block.set(samples);
+        let page = |count: &Count| (count.number() - part.start) as usize;
+        let counts = self.counts[part.counts.clone()].iter();
+        self.block.set(counts.map(|count| (page(count), count.weight())));
     }
 
     /// How much halves differ in a part. Not inlined: it takes much stack, and its callers are recursive.
@@ -274,6 +279,10 @@ impl Tree<'_> {
         }
         halves.iter().for_each(|half| self.spread(half, spreads));
     }
+}
+
+fn sum_of(counts: &[Count]) -> Weight {
+    counts.iter().map(Count::weight).sum()
 }
 
 /// Calls `push` with the pages of these places between two numbers.
@@ -316,10 +325,8 @@ mod tests {
             let at = (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * before[before.len() - 1];
             of[before.partition_point(|&sum| sum <= at)] += 1.0;
         }
-        let count = |(page, accesses): (usize, f64)| Count {
-            task: TaskId(0),
-            page: page as u64,
-            weight: Weight { accesses, squares: accesses },
+        let count = |(page, accesses): (usize, f64)| {
+            Count::new(TaskId(0), page as u64, Weight { accesses, squares: accesses })
         };
         of.into_iter().enumerate().filter(|&(_, accesses)| accesses > 0.0).map(count).collect()
     }
@@ -410,7 +417,7 @@ mod tests {
                 .iter()
                 .map(|&(task, page, heavy)| {
                     let weight = Weight::of_sample(f64::from(heavy) * 10.0 + 0.1);
-                    Count { task: TaskId(task), page, weight }
+                    Count::new(TaskId(task), page, weight)
                 })
                 .collect();
             counts.sort_by_key(Count::number);
@@ -423,7 +430,7 @@ mod tests {
             prop_assert_eq!(&of_found, &all);
             let accesses: f64 = found.iter().map(Pages::accesses).sum();
             let within = counts.iter().filter(|count| all.binary_search(&(count.task, count.page)).is_ok());
-            let sampled: f64 = within.map(|count| count.weight.accesses).sum();
+            let sampled: f64 = within.map(|count| count.weight().accesses).sum();
             prop_assert!((accesses - sampled).abs() <= 1e-9 * sampled, "{accesses}, {sampled}");
             prop_assert!(found.iter().all(|of| of.rate.mean >= 0.0));
         }
