@@ -32,6 +32,8 @@ pub(super) struct Draft<'p> {
     pub victims: Vec<Pages>,
     /// Base pages to be demoted.
     pub demoted: u64,
+    /// Waiting that the plan saves in the payback time, beyond what it costs, in ns.
+    pub saved_ns: f64,
 }
 
 impl Draft<'_> {
@@ -62,6 +64,7 @@ impl RelativeHeat {
             let Some(to) = self.tiers.to(tier, span.node, pages, room) else { break };
             let reason = if destination == Destination::Slower { Reason::MakeRoom } else { Reason::Hot };
             draft.push(span, Vpn(span.start + sent), to, reason);
+            draft.saved_ns += pages as f64 * self.net_ns(span, to);
             sent += pages;
         }
         sent

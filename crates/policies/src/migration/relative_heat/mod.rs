@@ -261,6 +261,14 @@ impl RelativeHeat {
         accesses * self.payback * (slow - fast)
     }
 
+    /// Waiting that a move of a base page of a span saves in the payback time, beyond what it costs, in ns.
+    fn net_ns(&self, span: &Pages, to: NodeId) -> f64 {
+        let [from_ns, to_ns] = [span.node, to].map(|node| self.latencies.ns(node));
+        let saved = span.rate.mean * self.payback * (from_ns - to_ns);
+        let kept = if saved > 0.0 { self.trust.share() } else { 1.0 };
+        kept * saved - self.cost_ns(span, to)
+    }
+
     /// Whether a span is worth a free place on the fastest tier.
     fn pays(&self, span: &Pages) -> bool {
         self.trust.share() * self.saved_ns(span, span.node) > self.cost_ns(span, self.fastest(span.node))
@@ -309,15 +317,22 @@ impl RelativeHeat {
         }
     }
 
-    /// Plans splits of huge pages; those that are to be split, now or later, are no candidates.
-    fn split(&self, view: &View, candidates: &mut Candidates, plan: &mut Plan) {
+    /// Plans splits of huge pages; those that are to be split, now or later, are no candidates. Returns the
+    /// waiting that they save in the payback time, in ns.
+    fn split(&self, view: &View, candidates: &mut Candidates, plan: &mut Plan) -> f64 {
         if !self.refused.allows_splits() {
-            return;
+            return 0.0;
         }
         let splits = self.splits(view, candidates);
         let most = (self.pages / PageSize::Huge.base_pages()).max(1) as usize;
-        splits.iter().take(most).for_each(|page| _ = plan.push(Action::Split(*page), Reason::Uneven));
         candidates.leave_out(&splits);
+        let splits = splits.iter().take(most);
+        splits
+            .map(|&(page, saved_ns)| {
+                plan.push(Action::Split(page), Reason::Uneven);
+                saved_ns
+            })
+            .sum()
     }
 
     /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once there
@@ -410,21 +425,22 @@ impl Migration for RelativeHeat {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
         let mut candidates = self.candidates(view);
-        self.split(view, &mut candidates, plan);
+        let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
         let Candidates { accesses, totals, victims, hot, .. } = candidates;
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, spare) = (room(self.low), room(self.high));
-        let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0 };
+        let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0, saved_ns };
         self.relieve(view, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
+        let saved_ns = draft.saved_ns;
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
         }
         let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
-            self.calm.decided(changed(plan), fastest.map(|used| used.pages).sum());
+            self.calm.decided(changed(plan), fastest.map(|used| used.pages).sum(), saved_ns);
         }
         Wake::After(self.epoch)
     }

@@ -63,12 +63,13 @@ pub(super) fn walk_ns(machine: &Machine) -> f64 {
 }
 
 impl RelativeHeat {
-    /// The huge pages to split, those first that save most by it.
+    /// The huge pages to split, those first that save most by it, and the waiting that each saves in the payback
+    /// time, in ns.
     ///
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
     /// the whole page, by far more than its accesses then wait for the TLB.
-    pub(super) fn splits(&self, view: &View, candidates: &Candidates) -> Vec<Page> {
+    pub(super) fn splits(&self, view: &View, candidates: &Candidates) -> Vec<(Page, f64)> {
         let mut wholes = candidates.wholes.clone();
         if wholes.is_empty() {
             return Vec::new();
@@ -92,7 +93,7 @@ impl RelativeHeat {
             wholes.iter().filter_map(|parts| Some((parts, saved_ns(parts)?))).collect();
         all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let page = |&Parts { task, head, .. }: &Parts| Page { task, page: Vpn(head), size: PageSize::Huge };
-        all.into_iter().map(|(parts, _)| page(parts)).collect()
+        all.into_iter().map(|(parts, saved_ns)| (page(parts), saved_ns)).collect()
     }
 
     /// Pairs the coolest pages first with as many as are to be free, which are expected to be accessed as often
@@ -149,8 +150,9 @@ fn add(wholes: &mut [Parts], part: &Pages, other: f64, base_pages: u64, gained: 
 
 impl Candidates {
     /// Removes these huge pages.
-    pub fn leave_out(&mut self, splits: &[Page]) {
-        let splits: BTreeSet<(TaskId, u64)> = splits.iter().map(|split| (split.task, split.page.0)).collect();
+    pub fn leave_out(&mut self, splits: &[(Page, f64)]) {
+        let splits: BTreeSet<(TaskId, u64)> =
+            splits.iter().map(|(split, _)| (split.task, split.page.0)).collect();
         let is_left =
             |pages: &Pages| pages.size == PageSize::Base || !splits.contains(&(pages.task, pages.start));
         self.victims.retain(is_left);
