@@ -19,7 +19,7 @@ pub trait Host {
     fn now(&self) -> Time;
 
     /// Processor time of this thread until now, if the host measures it: see
-    /// [`View::decision`](crate::policy::View::decision).
+    /// [`View::decision_time`](crate::policy::View::decision_time).
     fn processor_time(&self) -> Option<Time> {
         None
     }

@@ -25,8 +25,9 @@ pub struct PolicyRunner {
     governor: Governor,
     /// The last view.
     view: View,
-    /// Processor time of the policy's last epoch.
-    decision: Option<Time>,
+    /// Processor time of the policy's last epoch, and of its actions.
+    decision_time: Option<Time>,
+    action_time: Option<Time>,
     next_id: ActionId,
     /// Completions not yet delivered to the policy.
     unseen: Vec<Completion>,
@@ -54,7 +55,8 @@ impl PolicyRunner {
             policy,
             governor,
             view: View::default(),
-            decision: None,
+            decision_time: None,
+            action_time: None,
             next_id: ActionId(0),
             unseen: Vec::new(),
             requested: BTreeSet::new(),
@@ -71,7 +73,7 @@ impl PolicyRunner {
     /// Replaces the policy. The new one gets no completions of the old one's actions.
     pub fn set_policy(&mut self, policy: Box<dyn Migration>) {
         self.policy = policy;
-        self.decision = None;
+        (self.decision_time, self.action_time) = (None, None);
         self.unseen.clear();
         self.governor.unpin_all();
     }
@@ -101,13 +103,14 @@ impl PolicyRunner {
     pub fn epoch(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) -> Wake {
         self.collect(host, watcher);
         let mut events: Vec<Event> = self.unseen.drain(..).map(Event::Completion).collect();
-        self.view = View { decision: self.decision, ..View::default() };
+        self.view =
+            View { decision_time: self.decision_time, action_time: self.action_time, ..View::default() };
         host.observe(&mut self.view, &mut events);
         events.sort_by_key(Event::time);
         let mut plan = Plan::new(self.next_id);
         let begun = host.processor_time();
         let wake = ask(self.policy.as_mut(), &events, &self.view, &mut plan);
-        self.decision = host.processor_time().zip(begun).map(|(ended, begun)| ended.since(begun));
+        self.decision_time = time_since(begun, host);
         watcher.planned(&events, &self.view, &plan);
         self.governor.unpin_tasks_not_in(&self.view);
         self.governor.start_epoch(self.next_id);
@@ -116,7 +119,9 @@ impl PolicyRunner {
             left.epochs += 1;
             left.pages += pages;
         }
+        let begun = host.processor_time();
         self.apply(host, &plan);
+        self.action_time = time_since(begun, host);
         self.collect(host, watcher);
         wake
     }
@@ -190,6 +195,11 @@ impl PolicyRunner {
             actions.iter().filter(|planned| self.governor.admit(time, planned)).cloned().collect();
         host.act(&admitted);
     }
+}
+
+/// Processor time since `begun`, if it is measured.
+fn time_since(begun: Option<Time>, host: &dyn Host) -> Option<Time> {
+    Some(host.processor_time()?.since(begun?))
 }
 
 /// Delivers the events to a policy, oldest first, and lets it decide.

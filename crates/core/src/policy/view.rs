@@ -22,7 +22,10 @@ pub struct View {
     /// Processor time that the policy's last epoch took, its events and its decision; `None` before the first
     /// one, and on a host that does not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Time>,
+    pub decision_time: Option<Time>,
+    /// Processor time that its actions took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action_time: Option<Time>,
     /// The host's answer for each sensor.
     pub answers: Answers,
     /// All nodes of the machine, by id; empty before the first epoch.

@@ -2,6 +2,7 @@
 
 mod calm;
 mod candidates;
+mod costs;
 mod exchange;
 mod heat;
 mod latencies;
@@ -23,6 +24,7 @@ use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time};
 
 use self::calm::Calm;
 use self::candidates::{Candidates, Collector};
+use self::costs::Costs;
 use self::exchange::Draft;
 use self::heat::Heat;
 use self::latencies::Latencies;
@@ -165,6 +167,7 @@ struct RelativeHeat {
     refused: Refused,
     trust: Trust,
     latencies: Latencies,
+    costs: Costs,
     calm: Calm,
 }
 
@@ -214,6 +217,7 @@ impl RelativeHeat {
             sampled: Sampled::default(),
             refused: Refused::default(),
             trust: Trust::default(),
+            costs: Costs::default(),
             calm: Calm::default(),
         }
     }
@@ -244,7 +248,7 @@ impl RelativeHeat {
     /// Cost of moving a base page of a span to a node, in ns.
     fn cost_ns(&self, span: &Pages, to: NodeId) -> f64 {
         let (from, to) = (&self.nodes[span.node.index()], &self.nodes[to.index()]);
-        (from.copy + to.copy).as_ns() + from.move_ns / span.size.base_pages() as f64
+        (from.copy + to.copy).as_ns() + self.costs.move_ns(from.move_ns) / span.size.base_pages() as f64
     }
 
     /// Waiting that is saved in the payback time if a base page of a span is on the fastest tier and accessed
@@ -310,6 +314,9 @@ impl RelativeHeat {
         match (&done.planned.action, done.outcome) {
             (Action::Move(wanted), Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere)) => {
                 self.sampled.record_move(wanted);
+                let ends = [wanted.from, wanted.to].iter().filter_map(|node| self.nodes.get(node.index()));
+                let copy_ns: f64 = ends.map(|node| node.copy.as_ns()).sum();
+                self.costs.add_move(copy_ns * wanted.size.base_pages() as f64);
             }
             (Action::Move(wanted), Outcome::Refused(why)) => self.refused.record(wanted, why),
             (Action::Split(page), Outcome::Refused(why)) => self.refused.record_split(*page, why),
@@ -402,7 +409,8 @@ impl Migration for RelativeHeat {
     }
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
-        let (by_regions, spent) = (self.sampled.epochs().is_none(), view.decision.unwrap_or_default());
+        self.costs.end_epoch(view.action_time);
+        let (by_regions, spent) = (self.sampled.epochs().is_none(), view.decision_time.unwrap_or_default());
         let Some(epochs) = self.calm.end_epoch(by_regions, spent.as_ns(), self.decisions_ns) else {
             return Wake::After(self.epoch);
         };
@@ -452,13 +460,15 @@ impl Migration for RelativeHeat {
             &self.refused,
             &self.trust,
             self.latencies.measured(),
+            &self.costs,
             &self.calm,
         ))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
         let measured;
-        (self.heat, self.sampled, self.refused, self.trust, measured, self.calm) = from_text(state)?;
+        (self.heat, self.sampled, self.refused, self.trust, measured, self.costs, self.calm) =
+            from_text(state)?;
         self.latencies.resume(measured)
     }
 }

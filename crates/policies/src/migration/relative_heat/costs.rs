@@ -1,0 +1,68 @@
+//! What moves cost, measured: the processor time of an epoch's actions, beyond the copies.
+
+use memtide_core::Time;
+use serde::{Deserialize, Serialize};
+
+/// Minimum moves of an epoch to measure their cost.
+const MOVES_MIN: f64 = 100.0;
+
+/// Weight of earlier epochs beside a new one.
+const KEPT: f64 = 0.5;
+
+/// Costs of moves, as far as they were measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Costs {
+    /// Moves since the last epoch, and what their copies take in ns.
+    moves: f64,
+    copies_ns: f64,
+    /// Processor time beyond the copies in ns, and moves. They count less with each measured epoch.
+    beyond_ns: f64,
+    measured: f64,
+}
+
+impl Costs {
+    /// Adds a move that was made, whose copy takes this long.
+    pub fn add_move(&mut self, copy_ns: f64) {
+        self.moves += 1.0;
+        self.copies_ns += copy_ns;
+    }
+
+    /// Ends an epoch whose actions took this processor time.
+    pub fn end_epoch(&mut self, took: Option<Time>) {
+        if let Some(took) = took.filter(|_| self.moves >= MOVES_MIN) {
+            self.beyond_ns = self.beyond_ns * KEPT + (took.as_ns() - self.copies_ns).max(0.0);
+            self.measured = self.measured * KEPT + self.moves;
+        }
+        (self.moves, self.copies_ns) = (0.0, 0.0);
+    }
+
+    /// What the move of a page takes beyond its copy, at least as long as the machine's kernel says, in ns.
+    pub fn move_ns(&self, kernel_ns: f64) -> f64 {
+        if self.measured > 0.0 { kernel_ns.max(self.beyond_ns / self.measured) } else { kernel_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_is_that_of_the_last_epochs_with_many_moves() {
+        let mut costs = Costs::default();
+        let mut epoch = |moves: u32, took_us: u64| {
+            (0..moves).for_each(|_| costs.add_move(1000.0));
+            costs.end_epoch(Some(Time::from_us(took_us)));
+            costs.move_ns(800.0)
+        };
+        assert_eq!(epoch(0, 5), 800.0);
+        assert_eq!(epoch(99, 1_000_000), 800.0, "too few");
+        assert_eq!(epoch(1000, 8000), 7000.0);
+        assert_eq!(epoch(1000, 8000), 7000.0);
+        assert_eq!(epoch(3000, 6000), (7000.0 * 750.0 + 1000.0 * 3000.0) / 3750.0);
+        (0..20).for_each(|_| _ = epoch(1000, 900));
+        assert_eq!(epoch(1000, 900), 800.0, "the kernel's costs at least");
+        costs.end_epoch(None);
+        assert_eq!(Costs::default().move_ns(5.0), 5.0);
+    }
+}
