@@ -314,8 +314,9 @@ impl RelativeHeat {
         match (&done.planned.action, done.outcome) {
             (Action::Move(wanted), Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere)) => {
                 self.sampled.record_move(wanted);
-                let ends = [wanted.from, wanted.to].iter().filter_map(|node| self.nodes.get(node.index()));
-                let copy_ns: f64 = ends.map(|node| node.copy.as_ns()).sum();
+                let ends = [wanted.from, wanted.to];
+                let nodes = ends.iter().filter_map(|node| self.nodes.get(node.index()));
+                let copy_ns: f64 = nodes.map(|node| node.copy.as_ns()).sum();
                 self.costs.add_move(copy_ns * wanted.size.base_pages() as f64);
             }
             (Action::Move(wanted), Outcome::Refused(why)) => self.refused.record(wanted, why),
