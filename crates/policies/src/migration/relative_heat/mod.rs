@@ -124,9 +124,6 @@ const RATIO_MIN: f64 = 2.0;
 /// back and forth.
 const RATIO_MIN_SAMPLED: f64 = 1.5;
 
-/// Pages to choose an epoch's exchanges from, for each base page that may move: some of them cannot.
-const ENOUGH: usize = 2;
-
 /// Shares of the budget that decisions and access samples get; the rest is for regions beside samples.
 const DECISIONS_SHARE: f64 = 0.5;
 const SAMPLES_SHARE: f64 = 0.4;
@@ -296,7 +293,7 @@ impl RelativeHeat {
 
     /// The pages that may move, enough of them for an epoch's plan. A loaded node may also lose its hottest.
     fn candidates(&self, view: &View) -> Candidates {
-        let most = ENOUGH * self.pages as usize;
+        let most = self.pages as usize;
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
         let is_fast = self.node_ids().map(|node| self.tier(node) == 0).collect();
         let victims = if is_loaded { usize::MAX } else { most };

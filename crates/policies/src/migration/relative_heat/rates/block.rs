@@ -38,9 +38,9 @@ impl Block {
     /// Adds the halves of all blocks.
     pub fn spread(&self, spreads: &mut Spreads) {
         for level in 1..=PAGES.ilog2() {
-            let first = PAGES >> level;
+            let (first, pages) = (PAGES >> level, f64::from(1u32 << level));
             for block in (first..2 * first).filter(|&block| !is_few(self.0[block])) {
-                spreads.add(level, &self.shares(block));
+                spreads.add(level, pages, &self.shares(block));
             }
         }
     }
@@ -52,11 +52,12 @@ impl Block {
         let mut rates = [rate; 2 * PAGES];
         let mut is_whole = [false; 2 * PAGES];
         for level in (1..=PAGES.ilog2()).rev() {
-            let (first, of_others) = (PAGES >> level, known.at(level));
+            let (first, pages) = (PAGES >> level, f64::from(1u32 << level));
             for block in first..2 * first {
                 let rate = rates[block];
                 let whole = is_whole[block] || level < known.lowest || is_few(self.0[block]);
-                let of_first = if whole { 1.0 } else { 2.0 * self.shares(block).believed(of_others) };
+                let believed = || self.shares(block).believed(known.of(level, pages, self.0[block]));
+                let of_first = if whole { 1.0 } else { 2.0 * believed() };
                 (rates[2 * block], rates[2 * block + 1]) = (rate * of_first, rate * (2.0 - of_first));
                 (is_whole[2 * block], is_whole[2 * block + 1]) = (whole, whole);
             }

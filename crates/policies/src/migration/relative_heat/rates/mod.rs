@@ -236,7 +236,8 @@ impl Tree<'_> {
         let [left, right] = &halves;
         let of_left = match (left.pages, right.pages) {
             (0, _) | (_, 0) => shares.pages,
-            _ => shares.believed(known.map_or(0.0, |known| known.at(part.level))),
+            _ => shares
+                .believed(known.map_or(0.0, |known| known.of(part.level, part.pages as f64, part.weight))),
         };
         self.divide(left, rate * of_left / shares.pages, known, push);
         self.divide(right, rate * (1.0 - of_left) / (1.0 - shares.pages), known, push);
@@ -260,7 +261,7 @@ impl Tree<'_> {
     /// How much halves differ in a part. Not inlined: it takes much stack, and its callers are recursive.
     #[inline(never)]
     fn variances(&mut self, part: &Part) -> Variances {
-        let mut spreads = Spreads::default();
+        let mut spreads = Spreads::new(part.weight.accesses / part.pages as f64);
         self.spread(part, &mut spreads);
         spreads.variances()
     }
@@ -275,7 +276,7 @@ impl Tree<'_> {
         }
         let halves = self.halves(part);
         if halves.iter().all(|half| half.pages > 0) {
-            spreads.add(part.level, &part.shares(&halves[0]));
+            spreads.add(part.level, part.pages as f64, &part.shares(&halves[0]));
         }
         halves.iter().for_each(|half| self.spread(half, spreads));
     }
@@ -397,6 +398,21 @@ mod tests {
         let found = by_page(&of(&[place(0, 0, 1 << 15)], &counts(&rates, 1 << 14)));
         let right = found.iter().enumerate().filter(|&(page, &rate)| (rate > 0.5) == is_hot(page)).count();
         assert!(right * 100 > 98 * found.len(), "{right} of {}", found.len());
+    }
+
+    /// Cold pages beside hot pieces are alike, however uneven the hot pieces are.
+    #[test]
+    fn cold_pages_beside_hot_pieces_seem_alike() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let is_hot = |page: usize| page / 64 % 5 == 3;
+        let hot = |random: &mut Xoshiro256PlusPlus| f64::from(random.next_u32() % 50 + 1);
+        let rates: Vec<f64> =
+            (0..1 << 16).map(|page| if is_hot(page) { hot(&mut random) } else { 0.3 }).collect();
+        let found = by_page(&of(&[place(0, 0, 1 << 16)], &counts(&rates, 1 << 16)));
+        let per_page = f64::from(1 << 16) / rates.iter().sum::<f64>();
+        let cold = found.iter().enumerate().filter(|&(page, _)| !is_hot(page));
+        let high = cold.clone().filter(|(_, rate)| **rate > 3.0 * 0.3 * per_page).count();
+        assert!(high * 200 < cold.count(), "{high}");
     }
 
     proptest! {

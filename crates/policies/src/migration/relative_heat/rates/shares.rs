@@ -103,26 +103,47 @@ impl Spread {
     }
 }
 
-/// How much halves of neighbouring blocks differ, by level: the binary logarithm of the blocks' pages.
+/// Classes of blocks by how often their pages are sampled, beside the mean: less than half as often, less often,
+/// more often, at least twice as often. Cold blocks beside hot ones are often alike all over.
+const CLASSES: usize = 4;
+
+/// Samples of a page in the mean, by which blocks are in classes.
+#[derive(Clone, Copy, Debug)]
+struct Mean(f64);
+
+impl Mean {
+    #[inline]
+    fn class(self, accesses: f64, pages: f64) -> usize {
+        let mean = self.0 * pages;
+        usize::from(accesses >= 0.5 * mean)
+            + usize::from(accesses >= mean)
+            + usize::from(accesses >= 2.0 * mean)
+    }
+}
+
+/// How much halves of neighbouring blocks differ, by level, the binary logarithm of the blocks' pages, and by
+/// class.
 #[derive(Clone, Debug)]
 pub(super) struct Spreads {
-    by_level: [Spread; LEVELS],
+    mean: Mean,
+    by_level: [[Spread; CLASSES]; LEVELS],
     /// Lowest level of a block that alone shows that its halves differ.
     lowest: u32,
 }
 
-impl Default for Spreads {
-    fn default() -> Spreads {
-        Spreads { by_level: [Spread::default(); LEVELS], lowest: LEVELS as u32 }
-    }
-}
-
 impl Spreads {
-    /// Adds a block's halves, of which both have pages.
+    /// Of blocks of pages that have this many accesses in the mean.
+    pub fn new(mean: f64) -> Spreads {
+        let by_level = [[Spread::default(); CLASSES]; LEVELS];
+        Spreads { mean: Mean(mean), by_level, lowest: LEVELS as u32 }
+    }
+
+    /// Adds a block of this many pages, of whose halves both have some.
     #[inline]
-    pub fn add(&mut self, level: u32, shares: &Shares) {
+    pub fn add(&mut self, level: u32, pages: f64, shares: &Shares) {
         if (SHARE_MIN..=1.0 - SHARE_MIN).contains(&shares.pages) {
-            self.by_level[level as usize].add(shares);
+            let class = self.mean.class(shares.all.accesses, pages);
+            self.by_level[level as usize][class].add(shares);
         }
         if level < self.lowest && shares.variance() > 0.0 {
             self.lowest = level;
@@ -131,22 +152,26 @@ impl Spreads {
 
     /// Squared coefficients of variation, as far as they are beyond chance.
     pub fn variances(&self) -> Variances {
-        let by_level = self.by_level.map(|spread| spread.variance());
-        let lowest = by_level.iter().position(|&variance| variance > 0.0);
-        Variances { by_level, lowest: lowest.map_or(self.lowest, |lowest| self.lowest.min(lowest as u32)) }
+        let by_level = self.by_level.map(|classes| classes.map(|spread| spread.variance()));
+        let lowest = by_level.iter().position(|classes| classes.iter().any(|&variance| variance > 0.0));
+        let lowest = lowest.map_or(self.lowest, |lowest| self.lowest.min(lowest as u32));
+        Variances { mean: self.mean, by_level, lowest }
     }
 }
 
-/// Squared coefficients of variation of the accesses of blocks' halves, by level.
+/// Squared coefficients of variation of the accesses of blocks' halves, by level and class.
 #[derive(Clone, Debug)]
 pub(super) struct Variances {
-    by_level: [f64; LEVELS],
+    mean: Mean,
+    by_level: [[f64; CLASSES]; LEVELS],
     /// Lowest level at which halves differ.
     pub lowest: u32,
 }
 
 impl Variances {
-    pub fn at(&self, level: u32) -> f64 {
-        self.by_level[level as usize]
+    /// Of a block of this many pages that was sampled so.
+    #[inline]
+    pub fn of(&self, level: u32, pages: f64, samples: Weight) -> f64 {
+        self.by_level[level as usize][self.mean.class(samples.accesses, pages)]
     }
 }
