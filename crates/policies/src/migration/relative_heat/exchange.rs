@@ -4,9 +4,9 @@ use memtide_core::policy::{Frame, Move, Plan, Reason, View};
 use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
-use super::RelativeHeat;
 use super::candidates::Total;
 use super::pages::Pages;
+use super::{RATIO_MIN, RelativeHeat};
 
 /// Where a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl RelativeHeat {
             let Total { base_pages, accesses } = draft.totals[used.node.index()];
             let mean = accesses / base_pages as f64;
             let is_cooler = |victim: &&mut Pages| {
-                let is_cool = self.ratio_min() * victim.rate.mean <= mean && victim.rate.at_most < mean;
+                let is_cool = RATIO_MIN * victim.rate.mean <= mean && victim.rate.at_most < mean;
                 victim.node == used.node && (is_cool || self.is_idle(victim))
             };
             for victim in victims.iter_mut().rev().filter(is_cooler) {

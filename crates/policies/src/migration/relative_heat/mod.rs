@@ -73,7 +73,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::number(
                 "deviations",
                 "",
-                "standard deviations by which a page must be hotter than the one that makes room for it, by regions",
+                "standard deviations by which a page must be hotter than its victim, by regions",
                 [0.0, 3.0, 100.0],
             ),
             Parameter::integer(
@@ -116,13 +116,9 @@ const SAMPLES: u64 = 10;
 /// their mean says little of each page.
 const EPOCHS_MIN: i32 = 3;
 
-/// How many times as often as its victim's a page must be accessed to take its place, by regions. The hottest
-/// of many similar regions are so partly by chance, and cool down once they have moved.
+/// How many times as often as its victim's a page must be accessed to take its place. The hottest of many
+/// similar pages are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
-
-/// The same by samples, in whose rates chance is already reckoned with: what fades could otherwise send a page
-/// back and forth.
-const RATIO_MIN_SAMPLED: f64 = 1.5;
 
 /// Shares of the budget that decisions and access samples get; the rest is for regions beside samples.
 const DECISIONS_SHARE: f64 = 0.5;
@@ -287,7 +283,7 @@ impl RelativeHeat {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
         let kept = self.trust.share();
         kept * span.rate.at_least > victim.rate.at_most
-            && kept * span.rate.mean > self.ratio_min() * victim.rate.mean
+            && kept * span.rate.mean > RATIO_MIN * victim.rate.mean
             && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
     }
 
@@ -300,11 +296,6 @@ impl RelativeHeat {
         let mut collector = Collector::new(self.refused.others(), is_fast, most, victims);
         self.known(view, &mut |pages| collector.add(&pages));
         collector.end()
-    }
-
-    /// How many times as often as its victim's a page must be accessed to take its place.
-    fn ratio_min(&self) -> f64 {
-        if self.sampled.epochs().is_some() { RATIO_MIN_SAMPLED } else { RATIO_MIN }
     }
 
     fn complete(&mut self, done: &Completion) {
@@ -340,8 +331,8 @@ impl RelativeHeat {
             .sum()
     }
 
-    /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once there
-    /// are samples, they alone decide, and know parts.
+    /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once
+    /// there are samples, they alone decide, and know parts.
     fn known(&self, view: &View, push: &mut dyn FnMut(Pages)) {
         match self.sampled.epochs() {
             Some(epochs) if epochs >= self.known => self.sampled.parts(&view.regions, push),

@@ -74,8 +74,8 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// Calls `push` with those of these adjacent pages that were not refused. A huge page is left out with all
-    /// its parts.
+    /// Calls `push` with those of these adjacent pages that were not refused. A huge page is left out with
+    /// all its parts.
     pub fn each(&mut self, pages: &Pages, mut push: impl FnMut(&Pages)) {
         let size = pages.size.base_pages();
         let (first, last) = (pages.start - pages.start % size, pages.end.next_multiple_of(size));

@@ -189,8 +189,8 @@ impl Sampled {
         self.merged.clear();
     }
 
-    /// Calls `push` with all pages of the regions and their rates, in order, where huge pages are cut into parts
-    /// that are accessed alike.
+    /// Calls `push` with all pages of the regions and their rates, in order, where huge pages are cut into
+    /// parts that are accessed alike.
     pub fn parts(&self, regions: &Regions, push: &mut dyn FnMut(Pages)) {
         rates::each(&self.places(regions), &self.counts, self.epochs, push);
     }

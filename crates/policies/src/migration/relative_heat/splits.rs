@@ -63,8 +63,8 @@ pub(super) fn walk_ns(machine: &Machine) -> f64 {
 }
 
 impl RelativeHeat {
-    /// The huge pages to split, those first that save most by it, and the waiting that each saves in the payback
-    /// time, in ns.
+    /// The huge pages to split, those first that save most by it, and the waiting that each saves in the
+    /// payback time, in ns.
     ///
     /// Pairs the hottest pages and parts of huge pages on slow memory with the coolest ones on the fastest
     /// tier while they are worth their place. A huge page is to be split if that saves more than a move of
@@ -96,8 +96,8 @@ impl RelativeHeat {
         all.into_iter().map(|(parts, saved_ns)| (page(parts), saved_ns)).collect()
     }
 
-    /// Pairs the coolest pages first with as many as are to be free, which are expected to be accessed as often
-    /// as all are in the mean, then with the hottest pages on slow memory.
+    /// Pairs the coolest pages first with as many as are to be free, which are expected to be accessed as
+    /// often as all are in the mean, then with the hottest pages on slow memory.
     fn pair(&self, hot: &[Pages], cool: &[Pages], (mut freed, mean): (u64, f64), wholes: &mut [Parts]) {
         let mut cool = cool.iter().rev().map(|cool| (cool, cool.base_pages())).peekable();
         while let Some((victim, left)) = cool.peek_mut().filter(|_| freed > 0) {

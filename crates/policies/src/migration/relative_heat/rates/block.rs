@@ -9,8 +9,8 @@ use super::shares::{Shares, Spreads, Variances, is_few};
 
 const PAGES: usize = PageSize::Huge.base_pages() as usize;
 
-/// Samples of 2 MiB of pages. Block 1 is all of it, and the halves of block `n` are `2 n` and `2 n + 1`: pages
-/// are the blocks from 512 on.
+/// Samples of 2 MiB of pages. Block 1 is all of it, and the halves of block `n` are `2 n` and `2 n + 1`:
+/// pages are the blocks from 512 on.
 #[derive(Clone, Debug)]
 pub(super) struct Block(Box<[Weight; 2 * PAGES]>);
 

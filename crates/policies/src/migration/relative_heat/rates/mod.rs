@@ -304,7 +304,7 @@ mod tests {
     use rand_core::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
-    use super::super::RATIO_MIN_SAMPLED;
+    use super::super::RATIO_MIN;
     use super::*;
 
     fn place(task: u32, start: u64, end: u64) -> Place {
@@ -368,7 +368,7 @@ mod tests {
             let found = of(&[place(0, 0, 1 << 15)], &counts(&vec![1.0; 1 << 15], samples));
             let mean = samples as f64 / f64::from(1 << 15);
             let far = found.iter().map(|of| (of.rate.mean / mean - 1.0).abs()).fold(0.0, f64::max);
-            assert!(far < RATIO_MIN_SAMPLED - 1.0, "{samples} samples: {far}");
+            assert!(far < RATIO_MIN.sqrt() - 1.0, "{samples} samples: {far}");
         }
     }
 

@@ -82,8 +82,8 @@ fn share(part: f64, whole: f64) -> f64 {
 /// How much halves of blocks of one size differ in their accesses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
-    /// Squares of the differences of the halves' accesses, without what chance adds; what they would be if one
-    /// half had all of them; and their variance by chance.
+    /// Squares of the differences of the halves' accesses, without what chance adds; what they would be if
+    /// one half had all of them; and their variance by chance.
     squares: f64,
     most: f64,
     noise: f64,
@@ -103,9 +103,10 @@ impl Spread {
     }
 }
 
-/// Classes of blocks by how often their pages are sampled, beside the mean: less than half as often, less often,
-/// more often, at least twice as often. Cold blocks beside hot ones are often alike all over.
-const CLASSES: usize = 4;
+/// Borders of the classes of blocks by how often their pages are sampled, beside the mean. Cold blocks beside
+/// hot ones are often alike all over.
+const BORDERS: [f64; 5] = [0.125, 0.25, 0.5, 1.0, 2.0];
+const CLASSES: usize = BORDERS.len() + 1;
 
 /// Samples of a page in the mean, by which blocks are in classes.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +116,7 @@ impl Mean {
     #[inline]
     fn class(self, accesses: f64, pages: f64) -> usize {
         let mean = self.0 * pages;
-        usize::from(accesses >= 0.5 * mean)
-            + usize::from(accesses >= mean)
-            + usize::from(accesses >= 2.0 * mean)
+        BORDERS.iter().map(|border| usize::from(accesses >= border * mean)).sum()
     }
 }
 
