@@ -102,7 +102,7 @@ mod tests {
                 later.iter().all(|&passed| (every..=every + 1).contains(&passed)),
                 "{cost}: {intervals:?}"
             );
-            assert_eq!(end_epoch(&mut calm, true, (1000.0, 1.0)).is_some(), true, "by regions");
+            assert!(end_epoch(&mut calm, true, (1000.0, 1.0)).is_some(), "by regions");
         }
     }
 
