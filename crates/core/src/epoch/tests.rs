@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
@@ -368,4 +371,57 @@ fn credit_of_a_policy_without_an_epoch_accumulates_over_a_tenth_of_a_second() {
     let limits = Limits { bytes_per_second: Some(1_000_000), ..Limits::default() };
     let governor = Governor::new(limits, Time::NEVER);
     assert_eq!(governor.allowance_bytes(Time::from_ms(60_000)), Some(100_000));
+}
+
+/// Takes 7 ms of processor time in each decision.
+struct Busy(Arc<AtomicU64>);
+
+impl Migration for Busy {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, EPOCH)
+    }
+
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        self.0.fetch_add(7, Ordering::Relaxed);
+        Wake::After(EPOCH)
+    }
+}
+
+#[test]
+fn view_has_the_processor_time_of_the_last_decision_and_of_its_actions() {
+    struct Timed(Bench, Arc<AtomicU64>);
+    impl Host for Timed {
+        fn now(&self) -> Time {
+            self.0.now()
+        }
+        fn processor_time(&self) -> Option<Time> {
+            Some(Time::from_ms(self.1.load(Ordering::Relaxed)))
+        }
+        fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
+            self.1.fetch_add(100, Ordering::Relaxed);
+            self.0.observe(view, events);
+        }
+        fn act(&mut self, actions: &[Planned]) {
+            self.1.fetch_add(3, Ordering::Relaxed);
+            self.0.act(actions);
+        }
+        fn completions(&mut self, done: &mut Vec<Completion>) {
+            self.0.completions(done);
+        }
+    }
+    let clock = Arc::new(AtomicU64::new(0));
+    let bench = Bench { now: Time::ZERO, events: Vec::new(), moved: Vec::new(), done: Vec::new() };
+    let mut host = Timed(bench, Arc::clone(&clock));
+    let mut runner = PolicyRunner::new(Box::new(Busy(Arc::clone(&clock))), Limits::default());
+    let mut times = || {
+        runner.epoch(&mut host, &mut ());
+        (runner.view().decision_time, runner.view().action_time)
+    };
+    let taken = (Some(Time::from_ms(7)), Some(Time::from_ms(3)));
+    assert_eq!([times(), times(), times()], [(None, None), taken, taken]);
+    runner.set_policy(Box::new(Busy(clock)));
+    runner.epoch(&mut host, &mut ());
+    assert_eq!(runner.view().decision_time, None, "of another policy");
 }

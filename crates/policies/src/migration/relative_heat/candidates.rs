@@ -1,7 +1,10 @@
 //! The pages to choose an epoch's plan from: of all pages, only the coolest on the fastest tier and the
 //! hottest elsewhere are kept.
 
-use memtide_core::PageSize;
+use std::collections::BTreeSet;
+
+use memtide_core::policy::Page;
+use memtide_core::{PageSize, TaskId};
 
 use super::pages::{Pages, Rate};
 use super::refused::Others;
@@ -172,9 +175,21 @@ impl Collector {
     }
 }
 
+impl Candidates {
+    /// Removes huge pages that are to be split.
+    pub fn leave_out(&mut self, splits: &[(Page, f64)]) {
+        let splits: BTreeSet<(TaskId, u64)> =
+            splits.iter().map(|(split, _)| (split.task, split.page.0)).collect();
+        let is_left =
+            |pages: &Pages| pages.size == PageSize::Base || !splits.contains(&(pages.task, pages.start));
+        self.victims.retain(is_left);
+        self.hot.retain(is_left);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use memtide_core::{NodeId, TaskId};
+    use memtide_core::NodeId;
     use proptest::prelude::*;
 
     use super::super::refused::Refused;

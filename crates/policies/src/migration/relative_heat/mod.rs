@@ -300,7 +300,10 @@ impl RelativeHeat {
 
     fn complete(&mut self, done: &Completion) {
         match (&done.planned.action, done.outcome) {
-            (Action::Move(wanted), Outcome::Made(_) | Outcome::Refused(Refusal::AlreadyThere)) => {
+            (Action::Move(wanted), Outcome::Refused(Refusal::AlreadyThere)) => {
+                self.sampled.record_move(wanted);
+            }
+            (Action::Move(wanted), Outcome::Made(_)) => {
                 self.sampled.record_move(wanted);
                 let ends = [wanted.from, wanted.to];
                 let nodes = ends.iter().filter_map(|node| self.nodes.get(node.index()));

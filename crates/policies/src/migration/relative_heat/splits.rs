@@ -1,7 +1,5 @@
 //! Huge pages to split: those of which one part is worth the place of others' pages, or less than they.
 
-use std::collections::BTreeSet;
-
 use memtide_core::policy::{Page, View};
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Vpn};
 
@@ -145,17 +143,5 @@ fn add(wholes: &mut [Parts], part: &Pages, other: f64, base_pages: u64, gained: 
         parts.gained += gained.max(0.0) * base_pages as f64;
         parts.others += other * base_pages as f64;
         parts.hottest = parts.hottest.max(other);
-    }
-}
-
-impl Candidates {
-    /// Removes these huge pages.
-    pub fn leave_out(&mut self, splits: &[(Page, f64)]) {
-        let splits: BTreeSet<(TaskId, u64)> =
-            splits.iter().map(|(split, _)| (split.task, split.page.0)).collect();
-        let is_left =
-            |pages: &Pages| pages.size == PageSize::Base || !splits.contains(&(pages.task, pages.start));
-        self.victims.retain(is_left);
-        self.hot.retain(is_left);
     }
 }

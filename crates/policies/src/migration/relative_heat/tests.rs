@@ -438,8 +438,28 @@ fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
 }
 
 #[test]
-fn access_samples_are_asked_for_before_regions() {
-    let sensors = policy("relative-heat").sensors();
+fn pages_stay_where_moves_took_longer_than_they_save() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    let moved_after = |action_time| {
+        let mut policy = policy("relative-heat");
+        epochs(policy.as_mut(), &view, &samples(0..200, SLOW, 10), EPOCHS_MIN);
+        let view = View { action_time, ..view.clone() };
+        // 200 pages went up, and as many down.
+        let up = &epochs(policy.as_mut(), &view, &samples(300..400, SLOW, 100), 1)[0][0];
+        up.len()
+    };
+    assert_eq!(moved_after(None), 100);
+    assert_eq!(moved_after(Some(Time::from_ms(1))), 100, "2.5 us a page");
+    assert_eq!(moved_after(Some(Time::from_ms(60_000))), 0, "150 ms a page");
+}
+
+#[test]
+fn access_samples_are_asked_for_before_regions_for_their_share_of_the_budget() {
+    let sensors = policy("relative-heat:budget=2").sensors();
+    let Sensor::AccessSamples(accesses) = sensors.iter().next().expect("a sensor").sensor else {
+        panic!("samples come first");
+    };
+    assert_eq!(accesses.budget_bp, Some(80));
     let names: Vec<&str> = sensors.iter().map(|request| request.sensor.name()).collect();
     assert_eq!(names, ["access-samples", "regions"]);
 }

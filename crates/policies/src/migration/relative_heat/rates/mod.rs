@@ -6,9 +6,9 @@
 //! more other halves of its size differ beyond chance: linear credibility (Bühlmann, ASTIN Bulletin 4, 1967).
 //!
 //! ```text
-//! samples    8 |7 . . 1 . . . .|        halves of 4 pages differ: 7 + 1 and 0 samples
-//! rates      1 |2 2 2 2|0 0 0 0|        believed, if as many differ so as here
-//!              |3 3|1 1|0 0 0 0|        half believed: 4 and 0 are seen of 2 and 2
+//! samples   | 6   .   .   2  |.  .  .  .|
+//! rates     | 2   2   2   2  |0  0  0  0|    8 and 0 samples of four pages each, all believed
+//!           |2.5 2.5|1.5 1.5 |0  0  0  0|    6 and 2 of two pages each, half believed
 //! ```
 
 mod block;
@@ -20,10 +20,14 @@ use std::ops::Range;
 use memtide_core::{NodeId, PageSize, TaskId};
 
 use self::block::Block;
-use self::shares::{LEVELS, PAGE_BITS, Shares, Spreads, Variances, is_few};
+use self::shares::{Shares, Spreads, Variances, is_few};
 use super::pages::{Pages, Rate};
 use super::sampled::Count;
 use super::weight::Weight;
+
+/// Binary digits of a page number, and levels of halves of all tasks' pages.
+const PAGE_BITS: u32 = 52;
+const LEVELS: usize = PAGE_BITS as usize + 32 + 1;
 
 /// Number of addressable base pages, more than any machine has.
 pub(super) const PAGES_MAX: u64 = 1 << PAGE_BITS;

@@ -1,10 +1,7 @@
 //! How much two halves of a block of pages differ in their accesses, and how much of that is chance.
 
 use super::super::weight::Weight;
-
-/// Binary digits of a page number, and levels of halves of all tasks' pages.
-pub(super) const PAGE_BITS: u32 = 52;
-pub(super) const LEVELS: usize = PAGE_BITS as usize + 32 + 1;
+use super::LEVELS;
 
 /// Samples up to which pages are not divided: one sample does not say which of them is accessed.
 const FEW_SAMPLES: f64 = 1.5;
@@ -103,12 +100,12 @@ impl Spread {
     }
 }
 
-/// Borders of the classes of blocks by how often their pages are sampled, beside the mean. Cold blocks beside
+/// Borders of the classes of blocks by how often their pages are accessed, beside the mean. Cold blocks beside
 /// hot ones are often alike all over.
 const BORDERS: [f64; 5] = [0.125, 0.25, 0.5, 1.0, 2.0];
 const CLASSES: usize = BORDERS.len() + 1;
 
-/// Samples of a page in the mean, by which blocks are in classes.
+/// Accesses of a page in the mean, by which blocks are in classes.
 #[derive(Clone, Copy, Debug)]
 struct Mean(f64);
 
