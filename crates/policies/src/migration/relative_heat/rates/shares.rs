@@ -100,8 +100,8 @@ impl Spread {
     }
 }
 
-/// Borders of the classes of blocks by how often their pages are accessed, beside the mean. Cold blocks beside
-/// hot ones are often alike all over.
+/// Borders of the classes of blocks by how often their pages are accessed, beside the mean. Cold blocks
+/// beside hot ones are often alike all over.
 const BORDERS: [f64; 5] = [0.125, 0.25, 0.5, 1.0, 2.0];
 const CLASSES: usize = BORDERS.len() + 1;
 
