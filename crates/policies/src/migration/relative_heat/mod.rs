@@ -1,5 +1,6 @@
 //! `relative-heat`: exchanges pages while those on slow memory cost more waiting than those on fast memory.
 
+mod calibration;
 mod calm;
 mod candidates;
 mod costs;
@@ -22,6 +23,7 @@ use memtide_core::policy::{
 };
 use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time};
 
+use self::calibration::Calibrations;
 use self::calm::Calm;
 use self::candidates::{Candidates, Collector};
 use self::costs::Costs;
@@ -162,6 +164,7 @@ struct RelativeHeat {
     latencies: Latencies,
     costs: Costs,
     calm: Calm,
+    calibrations: Calibrations,
 }
 
 /// What the machine file says of a node.
@@ -212,6 +215,7 @@ impl RelativeHeat {
             trust: Trust::default(),
             costs: Costs::default(),
             calm: Calm::default(),
+            calibrations: Calibrations::default(),
         }
     }
 
@@ -408,12 +412,17 @@ impl Migration for RelativeHeat {
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        let sampled = &self.sampled;
-        self.trust.end_epoch(|pages| match sampled.epochs() {
-            Some(_) => sampled.latest_share(pages),
-            None if samples > 0.0 => heat::share_in(&view.regions, samples, pages),
+        let latest = self.sampled.latest();
+        self.trust.end_epoch(|pages| match &latest {
+            Some(latest) => {
+                Some(pages.iter().map(|&(task, start, end)| latest.share(task, start, end)).sum())
+            }
+            None if by_regions && samples > 0.0 => heat::share_in(&view.regions, samples, pages),
             None => None,
         });
+        if let Some(latest) = latest {
+            self.calibrations.measure(&latest);
+        }
         self.sampled.end_epochs(epochs, &view.regions, libm::pow(self.kept, f64::from(epochs)));
         self.latencies.end_epoch();
         if self.sampled.epochs().is_some() {
@@ -425,6 +434,9 @@ impl Migration for RelativeHeat {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
         }
         let mut candidates = self.candidates(view);
+        if self.sampled.epochs().is_some() {
+            self.calibrations.correct(&mut candidates, self.pages as usize);
+        }
         let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
         let Candidates { accesses, totals, victims, hot, .. } = candidates;
@@ -454,13 +466,22 @@ impl Migration for RelativeHeat {
             self.latencies.measured(),
             &self.costs,
             &self.calm,
+            &self.calibrations,
         ))
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
         let measured;
-        (self.heat, self.sampled, self.refused, self.trust, measured, self.costs, self.calm) =
-            from_text(state)?;
+        (
+            self.heat,
+            self.sampled,
+            self.refused,
+            self.trust,
+            measured,
+            self.costs,
+            self.calm,
+            self.calibrations,
+        ) = from_text(state)?;
         self.latencies.resume(measured)
     }
 }

@@ -67,6 +67,12 @@ impl Rate {
         Rate { mean, at_least: if is_seen { mean } else { 0.0 }, at_most: mean }
     }
 
+    /// This many times as high.
+    pub fn times(self, factor: f64) -> Rate {
+        let Rate { mean, at_least, at_most } = self;
+        Rate { mean: mean * factor, at_least: at_least * factor, at_most: at_most * factor }
+    }
+
     /// Whether it is higher than another, and not by chance.
     pub fn is_higher(&self, other: &Rate) -> bool {
         self.at_least > other.at_most

@@ -18,7 +18,7 @@ const COUNTS_MAX: usize = 1 << 20;
 const FORGOTTEN: f64 = 1.0 / 64.0;
 
 /// Minimum samples of an epoch to tell the share of some pages.
-const SHARE_SAMPLES_MIN: usize = 100;
+const LATEST_MIN: usize = 100;
 
 /// Sampled accesses of a base page. There are many: numbers are short.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,27 @@ impl Count {
     }
 }
 
+/// The samples since the last epoch.
+#[derive(Debug)]
+pub(super) struct Latest<'s> {
+    /// In order of pages.
+    samples: &'s [Fresh],
+    accesses: f64,
+}
+
+impl Latest<'_> {
+    /// Number of samples.
+    pub fn samples(&self) -> f64 {
+        self.samples.len() as f64
+    }
+
+    /// Share of all accesses that a task's pages had.
+    pub fn share(&self, task: TaskId, start: u64, end: u64) -> f64 {
+        let own = &self.samples[within(self.samples, task, &(start..end), Fresh::page)];
+        own.iter().map(|sample| sample.accesses).sum::<f64>() / self.accesses
+    }
+}
+
 impl Sampled {
     /// Weight of the epochs since the first sample; `None` if there are no samples to decide by.
     pub fn epochs(&self) -> Option<f64> {
@@ -110,19 +131,12 @@ impl Sampled {
             .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
     }
 
-    /// Share of the accesses since the last epoch that these pages had; `None` if there are too few samples.
-    pub fn latest_share(&self, pages: &[(TaskId, u64, u64)]) -> Option<f64> {
-        let mut pages = pages.to_vec();
-        pages.sort_unstable();
-        let is_in = |sample: &&Fresh| {
-            let after =
-                pages.partition_point(|&(task, start, _)| (task, start) <= (sample.task, sample.page));
-            let run = after.checked_sub(1).map(|at| pages[at]);
-            run.is_some_and(|(task, _, end)| task == sample.task && sample.page < end)
-        };
-        let sum = |samples: &mut dyn Iterator<Item = &Fresh>| samples.map(|s| s.accesses).sum::<f64>();
-        let (own, all) = (sum(&mut self.fresh.iter().filter(is_in)), sum(&mut self.fresh.iter()));
-        (self.fresh.len() >= SHARE_SAMPLES_MIN && all > 0.0).then(|| own / all)
+    /// The samples since the last epoch; `None` if there are too few to measure by.
+    pub fn latest(&mut self) -> Option<Latest<'_>> {
+        self.fresh.sort_by_key(Fresh::page);
+        let accesses = self.fresh.iter().map(|sample| sample.accesses).sum();
+        let is_enough = self.fresh.len() >= LATEST_MIN && accesses > 0.0;
+        is_enough.then_some(Latest { samples: &self.fresh, accesses })
     }
 
     /// Ends some epochs: earlier samples count `kept` times as much as before.
@@ -152,7 +166,7 @@ impl Sampled {
         });
         for region in regions.iter() {
             let (task, range) = (region.task, range_of(&region));
-            for sample in &fresh[within(fresh, task, &range, |sample| (sample.task, sample.page))] {
+            for sample in &fresh[within(fresh, task, &range, Fresh::page)] {
                 let known = self.nodes.get(task, Vpn(sample.page)).unwrap_or(region.node);
                 if known != sample.node {
                     self.set_node(task, sample.page, sample.size, sample.node);
