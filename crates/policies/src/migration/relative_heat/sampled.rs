@@ -11,11 +11,14 @@ use super::pages::Pages;
 use super::rates::{self, PAGES_MAX, Place};
 use super::weight::Weight;
 
-/// Maximum number of pages whose samples are remembered; beyond it, those with the fewest are forgotten.
-const COUNTS_MAX: usize = 1 << 20;
+/// Maximum number of pages whose samples are remembered.
+const COUNTS_MAX: usize = 1 << 17;
 
-/// Pages with fewer accesses than this part of a sample are forgotten.
-const FORGOTTEN: f64 = 1.0 / 64.0;
+/// Least accesses of a page that are remembered, in those of a sample: of pages with fewer, some stand for all.
+const LEAST: f64 = 0.5;
+
+/// By how much that is raised until no more than [`COUNTS_MAX`] pages are left.
+const RAISED: f64 = 1.25;
 
 /// Minimum samples of an epoch to tell the share of some pages.
 const LATEST_MIN: usize = 100;
@@ -176,13 +179,8 @@ impl Sampled {
     }
 
     fn merge(&mut self, fresh: &[Fresh], kept: f64) {
-        let least = self.weight.accesses / self.samples.max(1.0) * FORGOTTEN;
         let mut all = std::mem::take(&mut self.merged);
-        let mut add = |(task, page), weight: Weight| {
-            if weight.accesses >= least {
-                all.push(Count::new(task, page, weight));
-            }
-        };
+        let mut add = |(task, page), weight: Weight| all.push(Count::new(task, page, weight));
         let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
         for older in &self.counts {
             let page = (older.task, older.page);
@@ -194,10 +192,11 @@ impl Sampled {
             add(page, older.weight().faded(kept) + more);
         }
         newer.for_each(|samples| add(samples[0].page(), weight_of(samples)));
-        if all.len() > COUNTS_MAX {
-            let mut accesses: Vec<f32> = all.iter().map(|count| count.accesses).collect();
-            let least = *accesses.select_nth_unstable_by(COUNTS_MAX, |a, b| b.total_cmp(a)).1;
-            all.retain(|count| count.accesses > least);
+        let mut least = self.weight.accesses / self.samples.max(1.0) * LEAST;
+        thin(&mut all, least);
+        while all.len() > COUNTS_MAX {
+            least *= RAISED;
+            thin(&mut all, least);
         }
         self.merged = std::mem::replace(&mut self.counts, all);
         self.merged.clear();
@@ -242,6 +241,28 @@ fn range_of(region: &Region) -> Range<u64> {
 
 fn weight_of(samples: &[Fresh]) -> Weight {
     samples.iter().map(|sample| Weight::of_sample(sample.accesses)).sum()
+}
+
+/// Leaves pages with this many accesses at least. Others share theirs, by address: of neighbours that together
+/// have that many, one has them all, each with the chance of its own accesses.
+fn thin(counts: &mut Vec<Count>, least: f64) {
+    let mut shared = least / 2.0;
+    counts.retain_mut(|count| {
+        let own = f64::from(count.accesses);
+        if own >= least {
+            return true;
+        }
+        shared += own;
+        if shared < least {
+            return false;
+        }
+        shared -= least;
+        let Weight { accesses, squares } = count.weight();
+        let times = least / accesses;
+        *count =
+            Count::new(count.task, count.page, Weight { accesses: least, squares: squares * times * times });
+        true
+    });
 }
 
 /// The part of a sorted list that lies in a range of a task's pages.
@@ -335,6 +356,31 @@ mod tests {
     }
 
     proptest! {
+        /// Of all pages before any page, what is left has as many accesses, to within what one may have.
+        #[test]
+        fn pages_with_few_accesses_share_them(
+            accesses in prop::collection::vec(0.0..4.0f64, 0..300),
+            least in 0.01..3.0f64,
+        ) {
+            let count = |(page, &accesses)| Count::new(TaskId(0), page, Weight::of_sample(accesses));
+            let all: Vec<Count> = (0..).zip(&accesses).map(count).collect();
+            let mut left = all.clone();
+            thin(&mut left, least);
+            let before = |counts: &[Count], page| {
+                let before = counts.iter().take_while(|count| count.page < page);
+                before.map(|count| count.weight().accesses).sum::<f64>()
+            };
+            for page in 0..=all.len() as u64 {
+                let (own, others) = (before(&left, page), before(&all, page));
+                prop_assert!((own - others).abs() <= least / 2.0 + 1e-4, "{}: {}, {}", page, own, others);
+            }
+            for count in &left {
+                let Weight { accesses, squares } = count.weight();
+                prop_assert!(accesses >= least * 0.999, "{:?}", count);
+                prop_assert!((squares / (accesses * accesses) - 1.0).abs() < 1e-5, "one sample: {:?}", count);
+            }
+        }
+
         /// Every page of the regions is in exactly one block, which is made of whole pages on the node that
         /// the last sample or move said.
         #[test]
