@@ -32,6 +32,13 @@ impl Zones {
         self.of_node(node).filter_map(free_in_zone).sum()
     }
 
+    /// Base pages in the lists of single CPUs: freed, or taken from the zone in advance. They are up to an
+    /// eighth of it (`percpu_pagelist_high_fraction` in Documentation/admin-guide/sysctl/vm.rst).
+    pub(crate) fn kept_by_cpus(&self, node: NodeId) -> u64 {
+        let counts = |zone| lines_of(zone, "count:");
+        self.of_node(node).flat_map(counts).sum()
+    }
+
     /// Sums over a node's zones.
     pub(crate) fn watermarks(&self, node: NodeId) -> Watermarks {
         let sum = |name| self.of_node(node).filter_map(|zone| figure(zone, name)).sum();
@@ -41,7 +48,12 @@ impl Zones {
 
 /// A zone's figure: the first line with this name and a number.
 fn figure(zone: &str, name: &str) -> Option<u64> {
-    zone.lines().find_map(|line| line.trim_start().strip_prefix(name)?.trim().parse().ok())
+    lines_of(zone, name).next()
+}
+
+/// The numbers of all lines with this name.
+fn lines_of(zone: &str, name: &str) -> impl Iterator<Item = u64> {
+    zone.lines().filter_map(move |line| line.trim_start().strip_prefix(name)?.trim().parse().ok())
 }
 
 fn free_in_zone(zone: &str) -> Option<u64> {
@@ -57,7 +69,8 @@ mod tests {
 
     const ZONES: &str = "Node 0, zone      DMA\n  per-node stats\n      nr_free 3\n  pages free     \
         3840\n        boost    0\n        min      21\n        low      26\n        high     31\n        \
-        protection: (0, 900, 900, 900)\n    cpu: 0\n              high:  7\n\
+        protection: (0, 900, 900, 900)\n    cpu: 0\n              count: 5\n              high:  7\n\
+        cpu: 1\n              count: 2\n              high:  7\n\
         Node 0, zone    DMA32\n  pages free     1000\n        min      80\n        low      100\n        \
         high     120\n        protection: (0, 0, 0, 0)\n\
         Node 1, zone   Movable\n  pages free     50\n        min      60\n        low      70\n        \
@@ -68,6 +81,12 @@ mod tests {
     fn reserved_pages_are_not_free() {
         let zones = Zones(ZONES.to_owned());
         assert_eq!([0, 1, 11, 2].map(|node| zones.free_pages(NodeId(node))), [2914 + 900, 0, 5, 0]);
+    }
+
+    #[test]
+    fn pages_in_lists_of_cpus_are_summed() {
+        let zones = Zones(ZONES.to_owned());
+        assert_eq!([0, 1].map(|node| zones.kept_by_cpus(NodeId(node))), [7, 0]);
     }
 
     #[test]

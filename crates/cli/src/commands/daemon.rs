@@ -7,6 +7,7 @@ use clap::ValueHint;
 use memtide_daemon::control::{self, Reply, Request, Socket};
 use memtide_daemon::status::{self, Status};
 use memtide_daemon::{ConfigSource, Daemon};
+use memtide_linux::doctor;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -116,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(monitor) = daemon.monitor() {
         message!("memtide daemon: {monitor}");
     }
-    if let Some(why) = daemon.no_destination() {
+    if let Some(why) = daemon.no_destination().map(str::to_owned).or_else(doctor::balancing) {
         message!("memtide daemon: {why}");
     }
     message!("memtide daemon: listening on {}", file.display());

@@ -13,6 +13,8 @@ mod settings;
 use std::fs;
 use std::io;
 
+pub use settings::balancing;
+
 /// What memtide does on a real system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {

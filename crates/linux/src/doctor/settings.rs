@@ -1,13 +1,23 @@
 //! Kernel settings that migrate or pin pages.
 
-use super::{Finding, text};
+use super::{Finding, State, text};
+
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+
+/// Why and how to switch the kernel's NUMA balancing off; `None` if it is.
+pub fn balancing() -> Option<String> {
+    let Finding { subject, found, state, means, remedy, .. } =
+        numa_balancing(text(NUMA_BALANCING).ok().as_deref());
+    let why = format!("{subject} is {found}: {means}; {}", remedy.unwrap_or_default());
+    (state == State::Warning).then_some(why)
+}
 
 /// Checks each setting.
 pub fn examine() -> Vec<Finding> {
     let read = |file: &str| text(file).ok();
     vec![
         kernel(read("/proc/sys/kernel/osrelease").as_deref()),
-        numa_balancing(read("/proc/sys/kernel/numa_balancing").as_deref()),
+        numa_balancing(read(NUMA_BALANCING).as_deref()),
         demotion(read("/sys/kernel/mm/numa/demotion_enabled").as_deref()),
         huge_pages(read("/sys/kernel/mm/transparent_hugepage/enabled").as_deref()),
         zone_reclaim(read("/proc/sys/vm/zone_reclaim_mode").as_deref()),
