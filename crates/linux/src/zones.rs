@@ -29,14 +29,13 @@ impl Zones {
     /// Base pages that the kernel allocates for a program on a node, without reclaim and without another
     /// node: those above the low watermark, without the ones that a zone reserves for devices.
     pub(crate) fn free_pages(&self, node: NodeId) -> u64 {
-        self.of_node(node).filter_map(free_in_zone).sum()
+        self.of_node(node).filter_map(|zone| free_with(zone, 0)).sum()
     }
 
-    /// Base pages in the lists of single CPUs: freed, or taken from the zone in advance. They are up to an
-    /// eighth of it (`percpu_pagelist_high_fraction` in Documentation/admin-guide/sysctl/vm.rst).
-    pub(crate) fn kept_by_cpus(&self, node: NodeId) -> u64 {
-        let counts = |zone| lines_of(zone, "count:");
-        self.of_node(node).flat_map(counts).sum()
+    /// The same with those on per-CPU lists, which were freed, or allocated in batches: up to an eighth of a
+    /// zone (`percpu_pagelist_high_fraction` in Documentation/admin-guide/sysctl/vm.rst).
+    pub(crate) fn free_or_per_cpu_pages(&self, node: NodeId) -> u64 {
+        self.of_node(node).filter_map(|zone| free_with(zone, lines_of(zone, "count:").sum())).sum()
     }
 
     /// Sums over a node's zones.
@@ -56,11 +55,12 @@ fn lines_of(zone: &str, name: &str) -> impl Iterator<Item = u64> {
     zone.lines().filter_map(move |line| line.trim_start().strip_prefix(name)?.trim().parse().ok())
 }
 
-fn free_in_zone(zone: &str) -> Option<u64> {
+/// A zone's free pages, and these, above its low watermark and what it reserves.
+fn free_with(zone: &str, others: u64) -> Option<u64> {
     // The last figure is for allocations that any zone can serve.
     let reserved = zone.lines().find_map(|line| line.trim_start().strip_prefix("protection: ("))?;
     let reserved: u64 = reserved.trim_end_matches(')').split(", ").last()?.parse().ok()?;
-    Some(figure(zone, "pages free")?.saturating_sub(figure(zone, "low")? + reserved))
+    Some((figure(zone, "pages free")? + others).saturating_sub(figure(zone, "low")? + reserved))
 }
 
 #[cfg(test)]
@@ -73,8 +73,8 @@ mod tests {
         cpu: 1\n              count: 2\n              high:  7\n\
         Node 0, zone    DMA32\n  pages free     1000\n        min      80\n        low      100\n        \
         high     120\n        protection: (0, 0, 0, 0)\n\
-        Node 1, zone   Movable\n  pages free     50\n        min      60\n        low      70\n        \
-        high     80\n        protection: (0, 0, 0, 0)\n\
+        Node 1, zone   Movable\n  pages free     50\n        min      50\n        low      60\n        \
+        high     80\n        protection: (0, 0, 0, 0)\n    cpu: 0\n              count: 14\n\
         Node 11, zone   Normal\n  pages free     5\n        low      0\n        protection: (0, 0, 0, 0)\n";
 
     #[test]
@@ -84,9 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_in_lists_of_cpus_are_summed() {
+    fn pages_on_per_cpu_lists_are_free_above_the_low_watermark() {
         let zones = Zones(ZONES.to_owned());
-        assert_eq!([0, 1].map(|node| zones.kept_by_cpus(NodeId(node))), [7, 0]);
+        let of = |node| zones.free_or_per_cpu_pages(NodeId(node));
+        assert_eq!([0, 1, 11].map(of), [2914 + 7 + 900, 4, 5], "node 1 is 10 pages below its watermark");
     }
 
     #[test]
@@ -94,7 +95,7 @@ mod tests {
         let zones = Zones(ZONES.to_owned());
         let watermarks = |node| zones.watermarks(NodeId(node));
         assert_eq!(watermarks(0), Watermarks { low_pages: 126, high_pages: 151 });
-        assert_eq!(watermarks(1), Watermarks { low_pages: 70, high_pages: 80 });
+        assert_eq!(watermarks(1), Watermarks { low_pages: 60, high_pages: 80 });
         assert_eq!(watermarks(2), Watermarks { low_pages: 0, high_pages: 0 });
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 use memtide_workloads::Random;
+use rustix::thread::disable_transparent_huge_pages;
 
 /// Updates between two looks at the clock.
 const BURST: u64 = 20_000;
@@ -37,13 +38,17 @@ struct Arguments {
     /// In the first half of the warm-up, the fifth that is filled first is hot
     #[arg(long)]
     moves: bool,
-    /// The hot fifth is filled first, so that first touch is the best placement
+    /// The hot fifth is filled first, pieces in base pages, so that first touch is the best placement
     #[arg(long)]
     hot_first: bool,
 }
 
 fn main() {
     let arguments = Arguments::parse();
+    if arguments.hot_first && arguments.piece_kib > 0 {
+        // A huge page would take cold pieces along.
+        disable_transparent_huge_pages(true).expect("Linux 3.15 or later");
+    }
     let mut memory = Memory::new(&arguments);
     mark(WARM_UP, 0);
     let begin = Instant::now();

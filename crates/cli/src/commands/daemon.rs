@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(monitor) = daemon.monitor() {
         message!("memtide daemon: {monitor}");
     }
-    if let Some(why) = daemon.no_destination().map(str::to_owned).or_else(doctor::balancing) {
+    if let Some(why) = daemon.no_destination().map(str::to_owned).or_else(doctor::numa_balancing_warning) {
         message!("memtide daemon: {why}");
     }
     message!("memtide daemon: listening on {}", file.display());

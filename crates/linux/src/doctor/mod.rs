@@ -13,7 +13,7 @@ mod settings;
 use std::fs;
 use std::io;
 
-pub use settings::balancing;
+pub use settings::numa_balancing_warning;
 
 /// What memtide does on a real system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,15 @@ use super::{Finding, State, text};
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
-/// Why and how to switch the kernel's NUMA balancing off; `None` if it is.
-pub fn balancing() -> Option<String> {
-    let Finding { subject, found, state, means, remedy, .. } =
-        numa_balancing(text(NUMA_BALANCING).ok().as_deref());
-    let why = format!("{subject} is {found}: {means}; {}", remedy.unwrap_or_default());
-    (state == State::Warning).then_some(why)
+/// What the kernel's NUMA balancing does to a daemon's moves, and how to switch it off; `None` if it is off.
+pub fn numa_balancing_warning() -> Option<String> {
+    warning(numa_balancing(text(NUMA_BALANCING).ok().as_deref()))
+}
+
+fn warning(finding: Finding) -> Option<String> {
+    let Finding { subject, found, state, means, remedy, .. } = finding;
+    let remedy = remedy.unwrap_or_default();
+    (state == State::Warning).then(|| format!("{subject} is {found}: {means}; to switch it off: {remedy}"))
 }
 
 /// Checks each setting.
@@ -118,7 +121,6 @@ fn swap(table: Option<&str>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
     use super::*;
 
     #[test]
@@ -130,11 +132,13 @@ mod tests {
             (zone_reclaim(Some("1")), "sysctl vm.zone_reclaim_mode=0"),
         ] {
             assert_eq!((found.state, found.remedy.as_deref()), (State::Warning, Some(remedy)));
+            assert!(warning(found).is_some_and(|text| text.ends_with(remedy)));
         }
         for found in
             [numa_balancing(Some("0")), numa_balancing(None), demotion(Some("false")), zone_reclaim(None)]
         {
-            assert_eq!((found.state, found.remedy), (State::Good, None));
+            assert_eq!((found.state, found.remedy.as_deref()), (State::Good, None));
+            assert_eq!(warning(found), None);
         }
     }
 

@@ -162,7 +162,7 @@ impl Live {
             NodeView {
                 node: NodeId(number),
                 pages,
-                free_pages: (zones.free_pages(*id) + zones.kept_by_cpus(*id)).min(pages),
+                free_pages: zones.free_or_per_cpu_pages(*id).min(pages),
                 watermarks: None,
                 traffic: None,
                 loaded_latency: None,

@@ -412,7 +412,7 @@ impl Migration for RelativeHeat {
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        let latest = self.sampled.latest();
+        let latest = self.sampled.latest(&view.regions);
         self.trust.end_epoch(|pages| match &latest {
             Some(latest) => {
                 Some(pages.iter().map(|&(task, start, end)| latest.share(task, start, end)).sum())
@@ -435,7 +435,7 @@ impl Migration for RelativeHeat {
         }
         let mut candidates = self.candidates(view);
         if self.sampled.epochs().is_some() {
-            self.calibrations.correct(&mut candidates, self.pages as usize);
+            self.calibrations.correct(&mut candidates);
         }
         let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();

@@ -68,7 +68,7 @@ impl Rate {
     }
 
     /// This many times as high.
-    pub fn times(self, factor: f64) -> Rate {
+    pub fn scaled(self, factor: f64) -> Rate {
         let Rate { mean, at_least, at_most } = self;
         Rate { mean: mean * factor, at_least: at_least * factor, at_most: at_most * factor }
     }

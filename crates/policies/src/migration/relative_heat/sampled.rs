@@ -8,19 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
 use super::pages::Pages;
-use super::rates::{self, PAGES_MAX, Place};
+use super::rates::{self, PAGES_MAX, Place, sum_of};
 use super::weight::Weight;
 
 /// Maximum number of pages whose samples are remembered.
 const COUNTS_MAX: usize = 1 << 17;
 
-/// Least accesses of a page that are remembered, in those of a sample: of pages with fewer, some stand for all.
+/// Minimum accesses of a remembered sample, in those of a mean one: samples with fewer are thinned.
 const LEAST: f64 = 0.5;
 
-/// By how much that is raised until no more than [`COUNTS_MAX`] pages are left.
-const RAISED: f64 = 1.25;
-
-/// Minimum samples of an epoch to tell the share of some pages.
+/// Minimum samples to measure shares by.
 const LATEST_MIN: usize = 100;
 
 /// Sampled accesses of a base page. There are many: numbers are short.
@@ -42,7 +39,7 @@ pub(super) struct Sampled {
     /// Memory for the next epoch's counts.
     #[serde(skip)]
     merged: Vec<Count>,
-    /// Samples since the last epoch, in order of arrival.
+    /// Samples since the last epoch.
     fresh: Vec<Fresh>,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
@@ -51,6 +48,8 @@ pub(super) struct Sampled {
     epochs: f64,
     samples: f64,
     weight: Weight,
+    /// What thinning left over, in the accesses of a remembered page.
+    rest: f64,
 }
 
 /// A sample since the last epoch.
@@ -87,15 +86,17 @@ impl Count {
 /// The samples since the last epoch.
 #[derive(Debug)]
 pub(super) struct Latest<'s> {
-    /// In order of pages.
+    /// All of them, by page.
     samples: &'s [Fresh],
+    /// Number and accesses of those in the regions.
+    number: usize,
     accesses: f64,
 }
 
 impl Latest<'_> {
     /// Number of samples.
     pub fn samples(&self) -> f64 {
-        self.samples.len() as f64
+        self.number as f64
     }
 
     /// Share of all accesses that a task's pages had.
@@ -134,12 +135,17 @@ impl Sampled {
             .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
     }
 
-    /// The samples since the last epoch; `None` if there are too few to measure by.
-    pub fn latest(&mut self) -> Option<Latest<'_>> {
+    /// The samples since the last epoch of pages in these regions; `None` if there are too few to measure by.
+    pub fn latest(&mut self, regions: &Regions) -> Option<Latest<'_>> {
         self.fresh.sort_by_key(Fresh::page);
-        let accesses = self.fresh.iter().map(|sample| sample.accesses).sum();
-        let is_enough = self.fresh.len() >= LATEST_MIN && accesses > 0.0;
-        is_enough.then_some(Latest { samples: &self.fresh, accesses })
+        let samples = &self.fresh[..];
+        let (mut number, mut accesses) = (0, 0.0);
+        for region in regions.iter() {
+            let within = &samples[within(samples, region.task, &range_of(&region), Fresh::page)];
+            number += within.len();
+            accesses += within.iter().map(|sample| sample.accesses).sum::<f64>();
+        }
+        (number >= LATEST_MIN && accesses > 0.0).then_some(Latest { samples, number, accesses })
     }
 
     /// Ends some epochs: earlier samples count `kept` times as much as before.
@@ -180,7 +186,11 @@ impl Sampled {
 
     fn merge(&mut self, fresh: &[Fresh], kept: f64) {
         let mut all = std::mem::take(&mut self.merged);
-        let mut add = |(task, page), weight: Weight| all.push(Count::new(task, page, weight));
+        let mut add = |(task, page), weight: Weight| {
+            if weight.accesses > 0.0 {
+                all.push(Count::new(task, page, weight));
+            }
+        };
         let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
         for older in &self.counts {
             let page = (older.task, older.page);
@@ -192,11 +202,10 @@ impl Sampled {
             add(page, older.weight().faded(kept) + more);
         }
         newer.for_each(|samples| add(samples[0].page(), weight_of(samples)));
-        let mut least = self.weight.accesses / self.samples.max(1.0) * LEAST;
-        thin(&mut all, least);
-        while all.len() > COUNTS_MAX {
-            least *= RAISED;
-            thin(&mut all, least);
+        self.rest = thin(&mut all, self.weight.accesses / self.samples.max(1.0) * LEAST, self.rest);
+        if all.len() > COUNTS_MAX {
+            let least = sum_of(&all).accesses / COUNTS_MAX as f64;
+            self.rest = thin(&mut all, least, self.rest);
         }
         self.merged = std::mem::replace(&mut self.counts, all);
         self.merged.clear();
@@ -243,32 +252,30 @@ fn weight_of(samples: &[Fresh]) -> Weight {
     samples.iter().map(|sample| Weight::of_sample(sample.accesses)).sum()
 }
 
-/// Leaves pages with this many accesses at least. Others share theirs, by address: of neighbours that together
-/// have that many, one has them all, each with the chance of its own accesses.
-fn thin(counts: &mut Vec<Count>, least: f64) {
-    let mut shared = least / 2.0;
+/// Thins samples of fewer accesses than `least`: each is left with that many, with a probability in proportion
+/// to its own (systematic sampling by address), whatever other samples its page has. `rest`, from 0 to 1, is
+/// what the last call left over; returns what is left now.
+fn thin(counts: &mut Vec<Count>, least: f64, mut rest: f64) -> f64 {
     counts.retain_mut(|count| {
-        let own = f64::from(count.accesses);
-        if own >= least {
+        let Weight { accesses, squares } = count.weight();
+        if squares >= least * accesses {
             return true;
         }
-        shared += own;
-        if shared < least {
-            return false;
-        }
-        shared -= least;
-        let Weight { accesses, squares } = count.weight();
-        let times = least / accesses;
-        *count =
-            Count::new(count.task, count.page, Weight { accesses: least, squares: squares * times * times });
-        true
+        rest += accesses / least;
+        let samples = rest.floor();
+        rest -= samples;
+        let weight = Weight { accesses: samples * least, squares: samples * least * least };
+        *count = Count::new(count.task, count.page, weight);
+        samples > 0.0
     });
+    rest
 }
 
 /// The part of a sorted list that lies in a range of a task's pages.
 fn within<T>(all: &[T], task: TaskId, range: &Range<u64>, key: impl Fn(&T) -> (TaskId, u64)) -> Range<usize> {
     let at = |page| all.partition_point(|one| key(one) < (task, page));
-    at(range.start)..at(range.end)
+    let start = at(range.start);
+    start..at(range.end).max(start)
 }
 
 #[cfg(test)]
@@ -355,29 +362,92 @@ mod tests {
         assert!((rate(100) - 1000.0).abs() < 50.0 && (rate(700) - 100.0).abs() < 10.0, "accesses per epoch");
     }
 
+    /// Pages that were sampled once are gone after some half-lives, whatever is sampled since.
+    #[test]
+    fn earlier_samples_fade() {
+        let regions = regions(&[region(0, 4096, PageSize::Base)]);
+        let mut sampled = Sampled::default();
+        let mut epoch = |pages: &[std::ops::Range<u64>]| {
+            let all = pages.iter().cloned().flatten();
+            all.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), IDLE));
+            sampled.end_epochs(1, &regions, 0.9);
+            let early = sampled.counts.iter().filter(|count| count.page < 64);
+            (early.clone().count(), early.map(|count| count.weight().accesses).sum::<f64>() / 100.0)
+        };
+        epoch(&[0..64, 1000..2000]);
+        for passed in 1..80 {
+            let (pages, samples) = epoch(&[1000..2000]);
+            let expected = 64.0 * libm::pow(0.9, f64::from(passed));
+            assert!((samples - expected).abs() < 5.0, "{passed}: {samples}, {expected}");
+            assert!(pages as f64 <= 2.0 * samples + 0.01, "{passed}: {pages} pages, {samples}");
+        }
+        assert_eq!(epoch(&[1000..2000]).0, 0);
+    }
+
+    /// Pages are chosen in proportion to their accesses, even where these alternate.
+    #[test]
+    fn thinning_prefers_no_page() {
+        let (mut chosen, mut rest) = ([0, 0], 0.5);
+        for _ in 0..1000 {
+            let weights = [0.3, 0.2].map(Weight::of_sample);
+            let mut counts: Vec<Count> =
+                (0..21).map(|page| Count::new(TaskId(0), page, weights[page as usize % 2])).collect();
+            rest = thin(&mut counts, 1.0, rest);
+            counts.iter().for_each(|count| chosen[count.page as usize % 2] += 1);
+        }
+        let share = f64::from(chosen[0]) / f64::from(chosen[0] + chosen[1]);
+        assert!((share - 3.3 / 5.3).abs() < 0.05, "{chosen:?}");
+    }
+
+    #[test]
+    fn number_of_remembered_pages_is_limited() {
+        let pages = 3 * COUNTS_MAX as u64;
+        let regions = regions(&[region(0, pages, PageSize::Base)]);
+        for period in [100, 0] {
+            let mut sampled = Sampled::default();
+            for page in 0..pages {
+                let period = if page == 7 { 50 * period } else { period };
+                sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, IDLE);
+            }
+            sampled.end_epochs(1, &regions, 0.5);
+            assert!(sampled.counts.len() <= COUNTS_MAX + 1, "{}", sampled.counts.len());
+            let sum = sum_of(&sampled.counts).accesses;
+            assert!(
+                (sum / (f64::from(period) * (pages + 49) as f64 + 1e-9) - 1.0).abs() < 1e-3 || period == 0
+            );
+        }
+    }
+
     proptest! {
         /// Of all pages before any page, what is left has as many accesses, to within what one may have.
         #[test]
-        fn pages_with_few_accesses_share_them(
-            accesses in prop::collection::vec(0.0..4.0f64, 0..300),
+        fn thinning_keeps_sums(
+            accesses in prop::collection::vec((0.001..4.0f64, 1..30u32), 0..300),
             least in 0.01..3.0f64,
+            rest in 0.0..1.0f64,
         ) {
-            let count = |(page, &accesses)| Count::new(TaskId(0), page, Weight::of_sample(accesses));
+            let count = |(page, &(accesses, samples)): (u64, &(f64, u32))| {
+                let squares = accesses * accesses / f64::from(samples);
+                Count::new(TaskId(0), page, Weight { accesses, squares })
+            };
             let all: Vec<Count> = (0..).zip(&accesses).map(count).collect();
             let mut left = all.clone();
-            thin(&mut left, least);
+            let end = thin(&mut left, least, rest);
+            prop_assert!((-1e-9..1.0 + 1e-9).contains(&end), "{}", end);
             let before = |counts: &[Count], page| {
                 let before = counts.iter().take_while(|count| count.page < page);
                 before.map(|count| count.weight().accesses).sum::<f64>()
             };
             for page in 0..=all.len() as u64 {
                 let (own, others) = (before(&left, page), before(&all, page));
-                prop_assert!((own - others).abs() <= least / 2.0 + 1e-4, "{}: {}, {}", page, own, others);
+                prop_assert!((own - others).abs() <= least + 1e-4, "{}: {}, {}", page, own, others);
             }
             for count in &left {
-                let Weight { accesses, squares } = count.weight();
-                prop_assert!(accesses >= least * 0.999, "{:?}", count);
-                prop_assert!((squares / (accesses * accesses) - 1.0).abs() < 1e-5, "one sample: {:?}", count);
+                let first = all[count.page as usize];
+                let [now, first] = [count, &first].map(Count::weight);
+                let each = now.squares / now.accesses;
+                prop_assert!(each >= least * 0.999, "{:?}", count);
+                prop_assert!(now == first || now.samples() < first.samples() + 1.001, "{:?}", count);
             }
         }
 

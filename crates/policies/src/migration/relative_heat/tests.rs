@@ -150,6 +150,25 @@ fn resumed_policy_decides_as_the_one_that_was_saved() {
     });
     assert!(!plans[0].is_empty());
     assert_eq!(plans[0], plans[1]);
+    let mut saved = policy("relative-heat");
+    let [by_chance, alike] = [(0..300).step_by(7), (0..300).step_by(1)].map(|pages| samples(pages, SLOW, 3));
+    let others = samples(600..1580, FAST, 1);
+    for events in [&by_chance, &alike, &others, &by_chance, &others] {
+        events.iter().for_each(|event| saved.on_event(event, &epochs[1], &mut Plan::default()));
+        saved.decide(&epochs[1], &mut Plan::default());
+    }
+    let mut resumed = policy("relative-heat");
+    resumed.resume(&saved.state()).unwrap();
+    for policy in [&mut saved, &mut resumed] {
+        by_chance.iter().for_each(|event| policy.on_event(event, &epochs[1], &mut Plan::default()));
+    }
+    let plans = [&mut saved, &mut resumed].map(|policy| {
+        let mut plan = Plan::default();
+        policy.decide(&epochs[1], &mut plan);
+        moves_of(&plan)
+    });
+    assert_eq!(plans[0], plans[1]);
+    assert_eq!(saved.state(), resumed.state());
     for text in
         ["x", "[1]", r#"[{"task":0,"start":4,"end":4,"size":"base","node":0,"accessed":0,"samples":0}]"#]
     {
@@ -266,6 +285,41 @@ fn pages_that_are_never_accessed_again_stop_being_promoted_until_others_stay_hot
     assert_eq!(changing[10..].iter().sum::<usize>(), 0, "{changing:?}");
     let steady: Vec<usize> = (0..30).map(|_| promoted(50_000)).collect();
     assert!(steady.contains(&10), "{steady:?}");
+}
+
+/// Pages that go up in 60 epochs, over and over, if pages on slow memory from 0 on, and on fast memory from
+/// 10,000 on, are accessed in proportion to these weights.
+fn promoted_by_chance(pages: u64, weight: impl Fn(u64) -> u64) -> Vec<u64> {
+    let mut view = seen(&[region(0, pages, SLOW, 25), region(10_000, pages, FAST, 25)], 0);
+    view.nodes = vec![node_view(FAST, pages + pages / 40, pages / 40)];
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut nodes: Vec<NodeId> = (0..20_000).map(|page| if page < 10_000 { SLOW } else { FAST }).collect();
+    let weighted = (0..pages).chain(10_000..10_000 + pages);
+    let weighted: Vec<u64> = weighted.flat_map(|page| (0..weight(page)).map(move |_| page)).collect();
+    let mut policy = policy("relative-heat");
+    let mut promoted = Vec::new();
+    for _ in 0..60 {
+        let events = (0..2000).flat_map(|_| {
+            let page = weighted[random.next_u64() as usize % weighted.len()];
+            samples([page].into_iter(), nodes[page as usize], 1)
+        });
+        let events: Vec<Event> = events.collect();
+        let [up, down] = &epochs(policy.as_mut(), &view, &events, 1)[0];
+        up.iter().for_each(|&page| nodes[page as usize] = FAST);
+        down.iter().for_each(|&page| nodes[page as usize] = SLOW);
+        promoted.extend(up);
+    }
+    promoted
+}
+
+#[test]
+fn pages_that_are_accessed_alike_are_hardly_exchanged_by_chance() {
+    let alike = promoted_by_chance(8000, |_| 1).len();
+    assert!(alike < 240, "{alike} of 8000 pages: 3 % in 60 epochs");
+    let is_hot = |page: u64| page < 8000 && page % 256 < 4;
+    let promoted = promoted_by_chance(8000, |page| if is_hot(page) { 100 } else { 1 });
+    let hot: BTreeSet<u64> = promoted.iter().copied().filter(|&page| is_hot(page)).collect();
+    assert_eq!(hot.len(), 128, "of 8000 / 256 * 4 hot pages");
 }
 
 #[test]

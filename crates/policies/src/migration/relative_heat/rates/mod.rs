@@ -286,7 +286,8 @@ impl Tree<'_> {
     }
 }
 
-fn sum_of(counts: &[Count]) -> Weight {
+/// What these pages' samples stand for.
+pub(super) fn sum_of(counts: &[Count]) -> Weight {
     counts.iter().map(Count::weight).sum()
 }
 
