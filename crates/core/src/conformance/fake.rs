@@ -84,6 +84,7 @@ impl FakeHost {
             node: NodeId::from(number),
             pages,
             free_pages: pages,
+            per_cpu_pages: 0,
             watermarks: Some(Watermarks { low_pages: pages / 50, high_pages: pages / 25 }),
             traffic: None,
             loaded_latency: None,

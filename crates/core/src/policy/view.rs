@@ -124,6 +124,10 @@ pub struct NodeView {
     pub pages: u64,
     /// Free ones among them, that programs' pages can have without reclaim.
     pub free_pages: u64,
+    /// Free ones beside those, on the kernel's per-CPU lists: only a CPU's own allocations take them. 0 where
+    /// there are none (Linux, mm/page_alloc.c, `struct per_cpu_pages`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub per_cpu_pages: u64,
     /// Watermarks of its free memory ([`Sensor::Watermarks`](super::Sensor::Watermarks)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watermarks: Option<Watermarks>,
@@ -134,6 +138,10 @@ pub struct NodeView {
     /// ([`Sensor::LoadedLatency`](super::Sensor::LoadedLatency)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_latency: Option<Time>,
+}
+
+fn is_zero(pages: &u64) -> bool {
+    *pages == 0
 }
 
 /// A node's watermarks, in base pages (Linux, Documentation/mm/physical_memory.rst).
@@ -275,6 +283,7 @@ mod tests {
             node: NodeId(node),
             pages: 10,
             free_pages,
+            per_cpu_pages: 0,
             watermarks: None,
             traffic: None,
             loaded_latency: None,

@@ -159,10 +159,12 @@ impl Live {
         let nodes = (0..).zip(&self.watched.numbers.nodes).map(|(number, id)| {
             let memory = memory_of(*id).unwrap_or_default();
             let pages = memory.total_kib / PAGE_KIB;
+            let free_pages = zones.free_pages(*id).min(pages);
             NodeView {
                 node: NodeId(number),
                 pages,
-                free_pages: zones.free_or_per_cpu_pages(*id).min(pages),
+                free_pages,
+                per_cpu_pages: zones.free_or_per_cpu_pages(*id).min(pages).saturating_sub(free_pages),
                 watermarks: None,
                 traffic: None,
                 loaded_latency: None,

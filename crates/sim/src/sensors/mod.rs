@@ -216,6 +216,14 @@ impl Engine<'_> {
 
     fn node_view(&self, node: NodeId) -> NodeView {
         let (pages, free_pages) = self.os.frames.capacity(node);
-        NodeView { node, pages, free_pages, watermarks: None, traffic: None, loaded_latency: None }
+        NodeView {
+            node,
+            pages,
+            free_pages,
+            per_cpu_pages: 0,
+            watermarks: None,
+            traffic: None,
+            loaded_latency: None,
+        }
     }
 }

@@ -179,8 +179,10 @@ mod tests {
 
     const OVERALL: Overall = Overall { accesses: 1000.0, mean: 1.0 };
 
+    type Correct = fn(&mut Calibration, &mut [Pages]);
+
     /// Rates after these shares of the accesses were found for runs of pages in some decisions.
-    fn after(mut runs: Vec<Pages>, shares: &[f64], correct: fn(&mut Calibration, &mut [Pages])) -> Vec<f64> {
+    fn after(mut runs: Vec<Pages>, shares: &[f64], correct: Correct) -> Vec<f64> {
         let mut calibration = Calibration::default();
         for _ in 0..20 {
             correct(&mut calibration, &mut runs.clone());
@@ -192,8 +194,8 @@ mod tests {
 
     #[test]
     fn rates_follow_what_pages_that_seem_alike_have_later() {
-        let (lower, raise): (fn(&mut Calibration, &mut [Pages]), fn(&mut Calibration, &mut [Pages])) =
-            (|of, pages| of.lower(pages, OVERALL), |of, pages| of.raise(pages, OVERALL));
+        let lower: Correct = |of, pages| of.lower(pages, OVERALL);
+        let raise: Correct = |of, pages| of.raise(pages, OVERALL);
         let hot = vec![pages(0, 20.0), pages(10, 5.0), pages(20, 4.5)];
         // The first has what it was expected to have, the others a third.
         let found = after(hot.clone(), &[0.2, 0.01, 0.021], lower);

@@ -234,12 +234,13 @@ impl RelativeHeat {
         tiers.into_iter().find_map(|tier| self.tiers.near(tier, from).next()).unwrap_or(from)
     }
 
-    /// Base pages to be demoted from a node, for free memory.
+    /// Base pages to be demoted from a node, for free memory. Demoted pages may leave theirs to per-CPU lists.
     fn short(&self, used: &NodeView) -> u64 {
-        if self.tier(used.node) > 0 || used.free_pages * 100 >= used.pages * self.low {
+        let free_pages = used.free_pages.saturating_add(used.per_cpu_pages);
+        if self.tier(used.node) > 0 || free_pages.saturating_mul(100) >= used.pages * self.low {
             return 0;
         }
-        (used.pages * self.high).div_ceil(100).saturating_sub(used.free_pages)
+        (used.pages * self.high).div_ceil(100).saturating_sub(free_pages)
     }
 
     /// Cost of moving a base page of a span to a node, in ns.

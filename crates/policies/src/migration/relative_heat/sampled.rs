@@ -367,21 +367,20 @@ mod tests {
     fn earlier_samples_fade() {
         let regions = regions(&[region(0, 4096, PageSize::Base)]);
         let mut sampled = Sampled::default();
-        let mut epoch = |pages: &[std::ops::Range<u64>]| {
-            let all = pages.iter().cloned().flatten();
-            all.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), IDLE));
+        let mut epoch = |pages: &mut dyn Iterator<Item = u64>| {
+            pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), IDLE));
             sampled.end_epochs(1, &regions, 0.9);
             let early = sampled.counts.iter().filter(|count| count.page < 64);
             (early.clone().count(), early.map(|count| count.weight().accesses).sum::<f64>() / 100.0)
         };
-        epoch(&[0..64, 1000..2000]);
+        epoch(&mut (0..64).chain(1000..2000));
         for passed in 1..80 {
-            let (pages, samples) = epoch(&[1000..2000]);
+            let (pages, samples) = epoch(&mut (1000..2000));
             let expected = 64.0 * libm::pow(0.9, f64::from(passed));
             assert!((samples - expected).abs() < 5.0, "{passed}: {samples}, {expected}");
             assert!(pages as f64 <= 2.0 * samples + 0.01, "{passed}: {pages} pages, {samples}");
         }
-        assert_eq!(epoch(&[1000..2000]).0, 0);
+        assert_eq!(epoch(&mut (1000..2000)).0, 0);
     }
 
     /// Pages are chosen in proportion to their accesses, even where these alternate.

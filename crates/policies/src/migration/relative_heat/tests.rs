@@ -328,7 +328,21 @@ fn memory_as_hot_as_what_may_come_is_not_freed_for_it() {
         let alike = [region(0, 900, FAST, reads), region(900, 90, FAST, reads)];
         assert_eq!(decide("relative-heat", &alike, 0), (vec![], vec![]), "{reads}");
     }
-    assert_eq!(decide("relative-heat", &[region(0, 990, FAST, 0)], 0).1.len(), 30, "idle pages are");
+    let idle = [region(0, 990, FAST, 0)];
+    assert_eq!(decide("relative-heat", &idle, 0).1.len(), 30, "idle pages are");
+    let mut view = seen(&idle, 0);
+    for (per_cpu_pages, freed) in [(5, 25), (20, 0), (400, 0)] {
+        view.nodes[0].per_cpu_pages = per_cpu_pages;
+        assert_eq!(decide_on("relative-heat", &view).1.len(), freed, "{per_cpu_pages} on per-CPU lists");
+    }
+    let hot = [region(0, 50, SLOW, 40), region(100, 970, FAST, 0)];
+    let mut view = seen(&hot, 40);
+    view.nodes[0].per_cpu_pages = 100;
+    assert_eq!(
+        decide_on("relative-heat", &view).1.len(),
+        40,
+        "promotions take free pages and victims' places"
+    );
 }
 
 fn with_size(mut events: Vec<Event>, of: PageSize) -> Vec<Event> {
