@@ -86,6 +86,14 @@ impl Plan {
         self.push(Action::Move(wanted), reason)
     }
 
+    /// Takes back all but the first `len` actions, as if they had never been requested.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.actions.len() {
+            self.actions.truncate(len);
+            self.dropped = 0;
+        }
+    }
+
     /// Asks for [`decide`](super::Migration::decide) now instead of at the time last returned. For events
     /// of an in-kernel policy: it wakes its kernel thread. Elsewhere `decide` follows the events anyway.
     pub fn decide_now(&mut self) {

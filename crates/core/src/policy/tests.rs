@@ -191,6 +191,20 @@ fn dram_node_bandwidth_is_peak_of_channels() {
 }
 
 #[test]
+fn truncated_plan_goes_on_as_if_the_rest_had_never_been_requested() {
+    let push =
+        |plan: &mut Plan| (0..4).map(|task| plan.push(Action::Freeze(TaskId(task)), Reason::Hot).0).count();
+    let mut plan = Plan::with_limit(ActionId(7), 2);
+    push(&mut plan);
+    plan.truncate(2);
+    assert_eq!((plan.actions().len(), plan.dropped(), plan.next_id()), (2, 2, ActionId(11)));
+    plan.truncate(1);
+    assert_eq!((plan.actions().len(), plan.dropped(), plan.next_id()), (1, 0, ActionId(8)));
+    push(&mut plan);
+    assert_eq!((plan.actions().len(), plan.dropped(), plan.next_id()), (2, 3, ActionId(12)));
+}
+
+#[test]
 fn plan_counts_actions_beyond_its_limit_without_storing_them() {
     let mut plan = Plan::with_limit(ActionId(7), 2);
     let ids: Vec<u64> = (0..4).map(|task| plan.push(Action::Freeze(TaskId(task)), Reason::Hot).0).collect();

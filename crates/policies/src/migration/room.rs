@@ -61,10 +61,21 @@ impl Room {
         self.0[node.index()].map_or(u64::MAX >> 8, |(free, kept)| free.saturating_sub(kept))
     }
 
-    pub(super) fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
-        if let Some((free, _)) = &mut self.0[from.index()] {
+    /// Pages that have to become free before one of these nodes has room.
+    pub(super) fn missing(&self, nodes: impl Iterator<Item = NodeId>) -> u64 {
+        let missing = |node: NodeId| self.0[node.index()].map_or(0, |(free, kept)| kept.saturating_sub(free));
+        nodes.map(missing).min().unwrap_or(0)
+    }
+
+    /// Adds free pages to a node.
+    pub(super) fn add(&mut self, node: NodeId, pages: u64) {
+        if let Some((free, _)) = &mut self.0[node.index()] {
             *free += pages;
         }
+    }
+
+    pub(super) fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
+        self.add(from, pages);
         if let Some((free, _)) = &mut self.0[to.index()] {
             *free = free.saturating_sub(pages);
         }

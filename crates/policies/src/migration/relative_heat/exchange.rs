@@ -20,6 +20,14 @@ enum Destination {
     Slower,
 }
 
+/// What may still be promoted in an epoch.
+struct Left {
+    /// Base pages.
+    pages: u64,
+    /// Accesses per epoch, by the node that they go to.
+    accesses: Vec<f64>,
+}
+
 /// A plan under construction.
 pub(super) struct Draft<'p> {
     pub plan: &'p mut Plan,
@@ -107,18 +115,40 @@ impl RelativeHeat {
         }
     }
 
-    /// Promotes these pages, by decreasing rate, while they are worth it; returns those.
+    /// Promotes these pages, by decreasing rate, while they are worth it; returns those. An exchange that costs
+    /// more than it saves as a whole is not made: victims are demoted first until the node has `low` free
+    /// memory, whether or not any page comes for theirs.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
+        let mut left = Left { pages: self.pages, accesses: self.promotable(&draft.totals) };
+        let mut promoted = self.promote_to(&[Destination::Free], &mut hot, &mut left, draft);
+        let (before, saved_ns) = (draft.plan.actions().len(), draft.saved_ns);
+        let both = [Destination::Free, Destination::Victims];
+        let exchanged = self.promote_to(&both, &mut hot, &mut left, draft);
+        if draft.saved_ns > saved_ns {
+            promoted.extend(exchanged);
+        } else {
+            draft.plan.truncate(before);
+            draft.saved_ns = saved_ns;
+        }
+        promoted
+    }
+
+    /// Promotes as many as it can of these pages; returns those.
+    fn promote_to(
+        &self,
+        destinations: &[Destination],
+        hot: &mut [Pages],
+        left: &mut Left,
+        draft: &mut Draft<'_>,
+    ) -> Vec<Pages> {
         let mut promoted = Vec::new();
-        let mut promotable = self.promotable(&draft.totals);
-        let mut left = self.pages;
         for at in 0..hot.len() {
-            let accesses = &mut promotable[hot[at].node.index()];
-            let mut most = left.min(hot[at].pages_with(*accesses));
-            for destination in [Destination::Free, Destination::Victims] {
-                let sent = self.promote_to(&hot[at..], destination, most, draft);
+            let accesses = &mut left.accesses[hot[at].node.index()];
+            let mut most = left.pages.min(hot[at].pages_with(*accesses));
+            for &destination in destinations {
+                let sent = self.promote_first(&hot[at..], destination, most, draft);
                 most -= sent;
-                left -= sent;
+                left.pages -= sent;
                 if let Some(sent) = hot[at].take(sent) {
                     *accesses -= sent.accesses();
                     promoted.push(sent);
@@ -129,12 +159,21 @@ impl RelativeHeat {
     }
 
     /// Promotes up to `most` pages of the first of these spans; returns how many.
-    fn promote_to(&self, hot: &[Pages], destination: Destination, most: u64, draft: &mut Draft<'_>) -> u64 {
+    fn promote_first(
+        &self,
+        hot: &[Pages],
+        destination: Destination,
+        most: u64,
+        draft: &mut Draft<'_>,
+    ) -> u64 {
         let span = &hot[0];
         let most = most.min(span.base_pages());
         let most = most - most % span.size.base_pages();
         let places = match destination {
-            Destination::Victims => self.make_room_for(hot, most, draft),
+            Destination::Victims if most > 0 => {
+                let missing = draft.room.missing(self.tiers.near(0, span.node));
+                self.make_room_for(hot, most + missing, draft).saturating_sub(missing)
+            }
             _ if self.pays(span) => most,
             _ => 0,
         };

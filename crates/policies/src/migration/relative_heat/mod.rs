@@ -243,6 +243,13 @@ impl RelativeHeat {
         (used.pages * self.high).div_ceil(100).saturating_sub(free_pages)
     }
 
+    /// Pages of a node's per-CPU lists that are as good as free: with `high` free memory in all, the kernel
+    /// has `low` of it beside the lists.
+    fn listed(&self, used: &NodeView) -> u64 {
+        let part = |percent: u64| (used.pages * percent).div_ceil(100);
+        used.per_cpu_pages.min(part(self.high) - part(self.low))
+    }
+
     /// Cost of moving a base page of a span to a node, in ns.
     fn cost_ns(&self, span: &Pages, to: NodeId) -> f64 {
         let (from, to) = (&self.nodes[span.node.index()], &self.nodes[to.index()]);
@@ -442,7 +449,8 @@ impl Migration for RelativeHeat {
         self.refused.end_epoch();
         let Candidates { accesses, totals, victims, hot, .. } = candidates;
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
-        let (room, spare) = (room(self.low), room(self.high));
+        let (room, mut spare) = (room(self.low), room(self.high));
+        view.nodes.iter().for_each(|used| spare.add(used.node, self.listed(used)));
         let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0, saved_ns };
         self.relieve(view, &mut draft);
         self.spread(&mut draft);

@@ -335,14 +335,32 @@ fn memory_as_hot_as_what_may_come_is_not_freed_for_it() {
         view.nodes[0].per_cpu_pages = per_cpu_pages;
         assert_eq!(decide_on("relative-heat", &view).1.len(), freed, "{per_cpu_pages} on per-CPU lists");
     }
-    let hot = [region(0, 50, SLOW, 40), region(100, 970, FAST, 0)];
-    let mut view = seen(&hot, 40);
-    view.nodes[0].per_cpu_pages = 100;
-    assert_eq!(
-        decide_on("relative-heat", &view).1.len(),
-        40,
-        "promotions take free pages and victims' places"
-    );
+}
+
+#[test]
+fn pages_of_per_cpu_lists_are_promoted_to_while_low_free_memory_is_left_beside_them() {
+    let regions = [region(0, 100, SLOW, 40), region(100, 900, FAST, 40)];
+    // Of 1,000 pages at least 20 free ones stay, and at least 30 free ones and those of lists together.
+    for (free, per_cpu_pages, promoted) in
+        [(25, 0, 0), (25, 5, 0), (25, 8, 3), (25, 100, 5), (50, 100, 30), (0, 100, 0)]
+    {
+        let mut view = seen(&regions, free);
+        view.nodes[0].per_cpu_pages = per_cpu_pages;
+        let (up, down) = decide_on("relative-heat", &view);
+        assert_eq!((up.len(), down.len()), (promoted, 0), "{free} free, {per_cpu_pages} on lists");
+    }
+}
+
+#[test]
+fn exchange_that_costs_more_than_it_saves_is_not_made() {
+    // 20 pages are demoted for free memory before one is promoted to it; 15 to 1 in accesses.
+    for (hot, exchanged) in [(1, (0, 0)), (2, (2, 22)), (20, (20, 40))] {
+        let regions = [region(0, hot, SLOW, 40), region(100, 970, FAST, 4)];
+        let mut view = seen(&regions, 0);
+        view.nodes[0].per_cpu_pages = 100;
+        let (up, down) = decide_on("relative-heat", &view);
+        assert_eq!((up.len() as u64, down.len()), exchanged, "{hot} hot pages");
+    }
 }
 
 fn with_size(mut events: Vec<Event>, of: PageSize) -> Vec<Event> {
