@@ -18,8 +18,8 @@ const BURST_PERIOD: Duration = Duration::from_millis(20);
 pub struct Pace {
     /// Minimum time in which the region is repeated before it is measured: time for page migration.
     pub warm_up: Duration,
-    /// Share of the time in which the threads work, in %, from 1 to 100. In a virtual machine whose clock is
-    /// emulated, idle time costs the host little.
+    /// Share of the time in which the threads work before the region is measured, in %, from 1 to 100. In a
+    /// virtual machine whose clock is emulated, idle time costs the host little.
     pub duty_percent: u32,
 }
 
@@ -55,8 +55,8 @@ pub fn run_native<W: Workload>(workload: &W, pace: Pace, at: OnMark<'_>) {
         let threads: Vec<_> = threads.collect();
         if pace.duty_percent < 100 {
             let busy = BURST_PERIOD * pace.duty_percent / 100;
-            run.pauses
-                .take(busy, Duration::from_millis(20), || threads.iter().all(|thread| thread.is_finished()));
+            let has_ended = || threads.iter().all(|thread| thread.is_finished());
+            run.pauses.take(busy, BURST_PERIOD - busy, has_ended);
         }
     });
 }
@@ -92,6 +92,9 @@ impl<W: Workload> Worker<'_, W> {
 
     fn mark(&self, mark: Mark) {
         if self.thread == 0 {
+            if mark == Mark::Begin {
+                self.run.pauses.end();
+            }
             (self.run.at)(mark);
         }
     }
@@ -128,19 +131,30 @@ struct Pauses {
     pausing: AtomicBool,
     /// Locked during a pause.
     gate: RwLock<()>,
+    /// Whether there are no more pauses.
+    over: AtomicBool,
 }
 
 impl Pauses {
-    /// Lets the threads work and pause in turn until they have ended.
+    /// Lets the threads work and pause in turn, until the last pause or until they have ended.
     fn take(&self, busy: Duration, idle: Duration, mut ended: impl FnMut() -> bool) {
         while !ended() {
             std::thread::sleep(busy);
             let gate = self.gate.write().expect("no thread panics");
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
             self.pausing.store(true, Ordering::Relaxed);
             std::thread::sleep(idle);
             self.pausing.store(false, Ordering::Relaxed);
             drop(gate);
         }
+    }
+
+    /// Waits for the end of a pause, after which there are no more.
+    fn end(&self) {
+        let _gate = self.gate.write().expect("no thread panics");
+        self.over.store(true, Ordering::Relaxed);
     }
 
     fn wait(&self) {
@@ -211,5 +225,38 @@ mod tests {
         });
         assert!(begin.elapsed() >= 5 * (busy + idle), "{:?}", begin.elapsed());
         assert!(!pauses.pausing.into_inner());
+    }
+
+    #[test]
+    fn no_pause_begins_after_the_last_one_has_ended() {
+        let (pauses, idle) = (Pauses::default(), Duration::from_millis(50));
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| pauses.take(Duration::ZERO, idle, || false));
+            while !pauses.pausing.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            pauses.end();
+            assert!(!pauses.pausing.load(Ordering::Relaxed), "in a pause");
+            taken.join().unwrap();
+        });
+        assert!(!pauses.pausing.into_inner());
+    }
+
+    #[test]
+    fn pauses_end_where_the_region_begins() {
+        let settings = Settings::new(&Stream::INFO, &"footprint_mib=1,threads=1".parse().unwrap()).unwrap();
+        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
+        let run = Run {
+            workload: &workload,
+            at: &|_| (),
+            barrier: Barrier::new(1),
+            pauses: Pauses::default(),
+            done: AtomicBool::new(false),
+        };
+        let worker = Worker { run: &run, thread: 0, local: workload.local(0) };
+        worker.mark(Mark::WarmUp);
+        assert!(!run.pauses.over.load(Ordering::Relaxed));
+        worker.mark(Mark::Begin);
+        assert!(run.pauses.over.load(Ordering::Relaxed));
     }
 }
