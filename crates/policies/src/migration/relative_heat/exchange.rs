@@ -115,9 +115,8 @@ impl RelativeHeat {
         }
     }
 
-    /// Promotes these pages, by decreasing rate, while they are worth it; returns those. An exchange that costs
-    /// more than it saves as a whole is not made: victims are demoted first until the node has `low` free
-    /// memory, whether or not any page comes for theirs.
+    /// Promotes these pages, by decreasing rate, while they are worth it; returns those. An exchange begins
+    /// with demotions until the node has `low` free memory, and is not made if it costs more than it saves.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut left = Left { pages: self.pages, accesses: self.promotable(&draft.totals) };
         let mut promoted = self.promote_to(&[Destination::Free], &mut hot, &mut left, draft);

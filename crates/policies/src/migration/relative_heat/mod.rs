@@ -234,7 +234,7 @@ impl RelativeHeat {
         tiers.into_iter().find_map(|tier| self.tiers.near(tier, from).next()).unwrap_or(from)
     }
 
-    /// Base pages to be demoted from a node, for free memory. Demoted pages may leave theirs to per-CPU lists.
+    /// Base pages to be demoted from a node, for free memory. What they leave may be on per-CPU lists.
     fn short(&self, used: &NodeView) -> u64 {
         let free_pages = used.free_pages.saturating_add(used.per_cpu_pages);
         if self.tier(used.node) > 0 || free_pages.saturating_mul(100) >= used.pages * self.low {

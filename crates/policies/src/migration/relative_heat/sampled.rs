@@ -252,9 +252,9 @@ fn weight_of(samples: &[Fresh]) -> Weight {
     samples.iter().map(|sample| Weight::of_sample(sample.accesses)).sum()
 }
 
-/// Thins samples of fewer accesses than `least`: each is left with that many, with a probability in proportion
-/// to its own (systematic sampling by address), whatever other samples its page has. `rest`, from 0 to 1, is
-/// what the last call left over; returns what is left now.
+/// Thins samples of fewer accesses than `least`: each is left with that many, with a probability in
+/// proportion to its own (systematic sampling by address), whatever other samples its page has. `rest`, from
+/// 0 to 1, is what the last call left over; returns what is left now.
 fn thin(counts: &mut Vec<Count>, least: f64, mut rest: f64) -> f64 {
     counts.retain_mut(|count| {
         let Weight { accesses, squares } = count.weight();
