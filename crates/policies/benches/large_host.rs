@@ -28,15 +28,7 @@ const WARM_UP: usize = 60;
 const START: u64 = 1 << 20;
 
 fn node(node: u8, pages: u64, free_pages: u64) -> NodeView {
-    NodeView {
-        node: NodeId(node),
-        pages,
-        free_pages,
-        per_cpu_pages: 0,
-        watermarks: None,
-        traffic: None,
-        loaded_latency: None,
-    }
+    NodeView::new(NodeId(node), pages, free_pages)
 }
 
 fn view() -> View {

@@ -78,15 +78,7 @@ pub(crate) fn cpu_of(socket: u16) -> CpuId {
 
 /// A node of which only size and free memory are known, in base pages.
 pub(crate) fn node_view(node: NodeId, pages: u64, free_pages: u64) -> NodeView {
-    NodeView {
-        node,
-        pages,
-        free_pages,
-        per_cpu_pages: 0,
-        watermarks: None,
-        traffic: None,
-        loaded_latency: None,
-    }
+    NodeView::new(node, pages, free_pages)
 }
 
 /// Adjacent base pages of task 1 from page 0 on: the node and the counted accesses of each.

@@ -347,17 +347,7 @@ fn event_in_the_kernel_has_free_memory_of_now_and_may_ask_for_a_decision() {
             self.0.observe(view, events);
         }
         fn refresh(&mut self, view: &mut View) {
-            let (node, pages, free_pages) = (NodeId(0), 100, self.1);
-            let (watermarks, traffic, loaded_latency) = (None, None, None);
-            view.nodes = vec![NodeView {
-                node,
-                pages,
-                free_pages,
-                per_cpu_pages: 0,
-                watermarks,
-                traffic,
-                loaded_latency,
-            }];
+            view.nodes = vec![NodeView::new(NodeId(0), 100, self.1)];
         }
         fn act(&mut self, actions: &[Planned]) {
             self.0.act(actions);

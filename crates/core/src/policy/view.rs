@@ -140,6 +140,21 @@ pub struct NodeView {
     pub loaded_latency: Option<Time>,
 }
 
+impl NodeView {
+    /// A node of which only size and free memory are known, in base pages.
+    pub fn new(node: NodeId, pages: u64, free_pages: u64) -> NodeView {
+        NodeView {
+            node,
+            pages,
+            free_pages,
+            per_cpu_pages: 0,
+            watermarks: None,
+            traffic: None,
+            loaded_latency: None,
+        }
+    }
+}
+
 fn is_zero(pages: &u64) -> bool {
     *pages == 0
 }
@@ -279,15 +294,7 @@ mod tests {
     use super::*;
 
     fn node(node: u8, free_pages: u64) -> NodeView {
-        NodeView {
-            node: NodeId(node),
-            pages: 10,
-            free_pages,
-            per_cpu_pages: 0,
-            watermarks: None,
-            traffic: None,
-            loaded_latency: None,
-        }
+        NodeView::new(NodeId(node), 10, free_pages)
     }
 
     fn task(task: u32, footprint: &[u64]) -> TaskView {

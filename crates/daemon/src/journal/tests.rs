@@ -441,15 +441,7 @@ fn repeated(policy: &str, machine: &Machine, epoch: Epoch, times: usize) -> Vec<
 
 /// A view of empty nodes with these numbers of pages.
 fn empty_nodes(pages: u64) -> View {
-    let node = |node| NodeView {
-        node: NodeId(node),
-        pages,
-        free_pages: pages,
-        per_cpu_pages: 0,
-        watermarks: None,
-        traffic: None,
-        loaded_latency: None,
-    };
+    let node = |node| NodeView::new(NodeId(node), pages, pages);
     View { nodes: vec![node(0), node(1)], ..View::default() }
 }
 

@@ -160,15 +160,8 @@ impl Live {
             let memory = memory_of(*id).unwrap_or_default();
             let pages = memory.total_kib / PAGE_KIB;
             let free_pages = zones.free_pages(*id).min(pages);
-            NodeView {
-                node: NodeId(number),
-                pages,
-                free_pages,
-                per_cpu_pages: zones.free_or_per_cpu_pages(*id).min(pages).saturating_sub(free_pages),
-                watermarks: None,
-                traffic: None,
-                loaded_latency: None,
-            }
+            let per_cpu_pages = zones.free_or_per_cpu_pages(*id).min(pages).saturating_sub(free_pages);
+            NodeView { per_cpu_pages, ..NodeView::new(NodeId(number), pages, free_pages) }
         });
         nodes.collect()
     }

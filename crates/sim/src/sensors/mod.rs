@@ -216,14 +216,6 @@ impl Engine<'_> {
 
     fn node_view(&self, node: NodeId) -> NodeView {
         let (pages, free_pages) = self.os.frames.capacity(node);
-        NodeView {
-            node,
-            pages,
-            free_pages,
-            per_cpu_pages: 0,
-            watermarks: None,
-            traffic: None,
-            loaded_latency: None,
-        }
+        NodeView::new(node, pages, free_pages)
     }
 }
