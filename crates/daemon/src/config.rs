@@ -11,6 +11,7 @@ use memtide_linux::input;
 use memtide_linux::machines;
 use memtide_linux::processes::Process;
 use memtide_linux::sensors::regions::Kind;
+use memtide_policies::at_time_scale;
 use serde::{Deserialize, Serialize};
 
 use crate::control;
@@ -37,6 +38,9 @@ pub struct Config {
     pub stall_ms: u64,
     /// How long a page that moved may not move back, in s.
     pub cooldown_s: u64,
+    /// Factor by which all times and limits per interval are divided, the policy's, too: to rehearse on a
+    /// machine with a part of the memory.
+    pub time_scale: u32,
     /// Log moves without making them.
     pub dry_run: bool,
     /// File in which decisions are recorded for `memtide replay`; default: none.
@@ -74,6 +78,15 @@ impl ConfigSource {
 
 /// Maximum configuration file size in bytes: a thousand times the usual.
 const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Maximum of `time_scale`.
+pub const TIME_SCALE_MAX: u32 = 100;
+
+/// Minimum age of a watched process: most exit sooner, and to start watching one costs more than they do.
+const LEAST_AGE: Duration = Duration::from_secs(3);
+
+/// Time between two scans of all processes.
+const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum conditions per filter.
 const CONDITIONS_MAX: usize = 1000;
@@ -119,6 +132,7 @@ impl Default for Config {
             max_rate_mbps: 200,
             stall_ms: 20,
             cooldown_s: 10,
+            time_scale: 1,
             dry_run: false,
             journal: None,
             journal_mib: 64,
@@ -143,7 +157,7 @@ impl Config {
         let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
         let config = config.beside(file.parent().unwrap_or(Path::new("")));
         config.check()?;
-        Ok(config)
+        config.at_time_scale()
     }
 
     /// The file that it was read from, if any.
@@ -184,6 +198,18 @@ impl Config {
         self
     }
 
+    /// With the policy's parameters at the time scale.
+    fn at_time_scale(self) -> Result<Config, DaemonError> {
+        match at_time_scale(&self.policy, self.time_scale) {
+            Ok(policy) if self.time_scale > 1 => Ok(Config { policy, ..self }),
+            Ok(_) => Ok(self),
+            Err(why) => {
+                let why = format!("divided by {}: {why}", self.time_scale);
+                Err(self.fault("time_scale", why))
+            }
+        }
+    }
+
     fn check(&self) -> Result<(), DaemonError> {
         let within = |key: &str, value: u64, least: u64, most: u64| {
             let why = || format!("invalid value {value}: expected an integer from {least} to {most}");
@@ -215,6 +241,7 @@ impl Config {
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
         within("cooldown_s", self.cooldown_s, 0, 86_400)?;
+        within("time_scale", self.time_scale.into(), 1, TIME_SCALE_MAX.into())?;
         within("journal_mib", self.journal_mib, 1, 1 << 20)
     }
 
@@ -227,7 +254,7 @@ impl Config {
     pub fn limits(&self) -> Limits {
         Limits {
             bytes_per_second: Some(self.max_rate_mbps * 1_000_000),
-            cooldown: Time::from_ms(self.cooldown_s * 1000),
+            cooldown: Time::from_ms(self.cooldown_s * 1000 / u64::from(self.time_scale)),
             ..Limits::default()
         }
     }
@@ -239,7 +266,13 @@ impl Config {
 
     /// Whether a process is watched.
     pub fn watches(&self, process: &Process) -> bool {
-        process.resident_pages >= self.least_mib << 8 && self.watch.holds(process)
+        let is_old = process.age() >= LEAST_AGE / self.time_scale;
+        is_old && process.resident_pages >= self.least_mib << 8 && self.watch.holds(process)
+    }
+
+    /// Time between two scans of all processes.
+    pub fn scan_interval(&self) -> Duration {
+        SCAN_INTERVAL / self.time_scale
     }
 }
 

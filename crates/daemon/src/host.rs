@@ -19,12 +19,12 @@ pub trait DaemonHost: Host {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>>;
+    fn processes(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>>;
 
     /// A process by its id, if there is one.
     fn process(&self, pid: Pid) -> Option<Process>;
 
-    /// Replaces the watched processes; a host may wait until a process has run for a few seconds.
+    /// Replaces the watched processes.
     fn watch(&mut self, processes: Vec<Process>);
 
     /// The watched processes.
@@ -73,8 +73,8 @@ pub trait DaemonHost: Host {
 }
 
 impl DaemonHost for Live {
-    fn processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
-        self.large_processes(least_pages)
+    fn processes(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
+        self.large_processes(least_pages, scan_interval)
     }
 
     fn process(&self, pid: Pid) -> Option<Process> {

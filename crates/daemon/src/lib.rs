@@ -25,7 +25,7 @@ pub mod transfers;
 mod troubles;
 mod watcher;
 
-pub use config::{Config, ConfigSource};
+pub use config::{Config, ConfigSource, TIME_SCALE_MAX};
 pub use daemon::Daemon;
 pub use error::{DaemonError, Fault};
 pub use host::DaemonHost;

@@ -76,7 +76,7 @@ impl<H: DaemonHost> Daemon<H> {
 
     pub(crate) fn epoch(&mut self) {
         let (me, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
-        match self.host.processes(self.config.least_mib << 8) {
+        match self.host.processes(self.config.least_mib << 8, self.config.scan_interval()) {
             Ok(all) => {
                 let may = |process: &Process| process.pid != me && may(uid, process.uid);
                 let watched = all.into_iter().filter(|process| may(process) && self.config.watches(process));

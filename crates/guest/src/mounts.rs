@@ -15,8 +15,8 @@ const MOUNTS: [(&str, &str); 5] = [
     ("tmpfs", "/dev/shm"),
 ];
 
-/// File systems for kernel tools; optional.
-const TRACING: (&str, &str) = ("tracefs", "/sys/kernel/tracing");
+/// File systems for kernel tools and settings; optional.
+const OF_KERNEL: [(&str, &str); 2] = [("tracefs", "/sys/kernel/tracing"), ("debugfs", "/sys/kernel/debug")];
 
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
@@ -32,8 +32,8 @@ pub fn mount() -> io::Result<()> {
         mount_at(kind, place, kind, MountFlags::empty(), None)
             .map_err(|error| io::Error::other(format!("{place} cannot be mounted: {error}")))?;
     }
-    if Path::new(TRACING.1).exists() {
-        mount_at(TRACING.0, TRACING.1, TRACING.0, MountFlags::empty(), None)?;
+    for (kind, place) in OF_KERNEL.into_iter().filter(|(_, place)| Path::new(place).exists()) {
+        mount_at(kind, place, kind, MountFlags::empty(), None)?;
     }
     for (target, link) in LINKS {
         if !Path::new(link).exists() {

@@ -18,6 +18,7 @@ use crate::result_cache::{self, ResultCache};
 use crate::run::run_guest;
 use crate::spec::GuestSpec;
 use crate::subjects::{Setting, Subject};
+use crate::time_scale::TimeScale;
 use crate::tools::Tools;
 
 /// `randomize_va_space`: full address space randomisation, from the run's seed.
@@ -31,6 +32,8 @@ pub struct Comparison {
     pub subjects: Vec<Subject>,
     /// Runs per subject, each with a different memory layout; at least 1.
     pub layouts: u32,
+    /// The subjects' time scale.
+    pub time_scale: TimeScale,
     /// Folder of cached results; created if missing.
     pub results: PathBuf,
 }
@@ -124,7 +127,7 @@ impl Comparison {
             if subject.needs_accessed_bits() && !timed {
                 return Err(stale(subject, "the run is not timed"));
             }
-            subject.setting(&self.options.machine, layout, tools)
+            subject.setting(&self.options.machine, layout, tools, self.time_scale)
         };
         self.subjects.iter().map(setting).collect()
     }

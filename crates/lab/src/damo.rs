@@ -12,6 +12,7 @@ use crate::error::LabError;
 use crate::host_files::{add, find, refused};
 use crate::layout::Layout;
 use crate::memory::Memory;
+use crate::time_scale::TimeScale;
 
 /// Its path in the guest until the program starts.
 const FOLDER: &str = "/opt/damo";
@@ -29,12 +30,12 @@ pub const HAS_STAT: Release = (6, 17);
 pub type Release = (u32, u32);
 
 /// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a fast
-/// node used and 0.5 % free, at up to 200 MB/s.
+/// node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's defaults.
 const TUNED: Style = Style {
-    demote: "--monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_cold {to} --damos_access_rate \
+    demote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_cold {to} --damos_access_rate \
         0% 0% --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
         --damos_quota_goal node_mem_free_bp 0.5% {from} --damos_filter reject young",
-    promote: "--monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_hot {to} --damos_access_rate \
+    promote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_hot {to} --damos_access_rate \
         5% max --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
         --damos_quota_goal node_mem_used_bp 99.7% {to} --damos_filter allow young",
     each: &["--damos_nr_quota_goals", "--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
@@ -74,14 +75,14 @@ pub struct Damo {
 ///
 /// # Errors
 /// If the machine does not have two tiers or the kernel lacks a required feature; says which.
-pub fn commands(layout: &Layout, linux: Release) -> Result<Vec<String>, String> {
+pub fn commands(layout: &Layout, linux: Release, scale: TimeScale) -> Result<Vec<String>, String> {
     if linux < MIGRATES {
         let ((major, minor), (least, most)) = (linux, MIGRATES);
         return Err(format!(
             "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
         ));
     }
-    let start = start(layout, if linux < TUNES { &FIXED } else { &TUNED })?;
+    let start = scale.options(&start(layout, if linux < TUNES { &FIXED } else { &TUNED })?);
     let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
     Ok(stop_stat.into_iter().chain([start]).collect())
 }
@@ -173,7 +174,7 @@ mod tests {
     fn lines(machine: &str, linux: Release) -> Result<Vec<String>, String> {
         let machine = Machine::parse("test", machine).expect("a machine");
         let layout = Layout::new(&machine, None).expect("a layout");
-        commands(&layout, linux)
+        commands(&layout, linux, TimeScale::default())
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod setup;
 mod shared;
 mod spec;
 mod subjects;
+mod time_scale;
 mod tools;
 
 pub use cache::{cache_folder, results_folder};
@@ -65,4 +66,5 @@ pub use run::run;
 pub use running::{HotplugNode, Running, running};
 pub use setup::{SetupOptions, SetupReport, setup};
 pub use subjects::{SUBJECTS, Setting, Subject};
+pub use time_scale::TimeScale;
 pub use tools::Tools;

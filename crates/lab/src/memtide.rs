@@ -9,6 +9,7 @@ use crate::error::LabError;
 use crate::host_files::add;
 use crate::layout::Layout;
 use crate::memory::Memory;
+use crate::time_scale::TimeScale;
 
 /// Its path in the guest.
 const FOLDER: &str = "/opt/memtide";
@@ -32,6 +33,8 @@ pub struct Memtide {
     pub policies: Policies,
     /// The guest's machine file for the policies: Linux puts all nodes with CPUs into one tier.
     pub machine: String,
+    /// Its daemon's time scale.
+    pub scale: TimeScale,
 }
 
 /// A pair of policies.
@@ -66,8 +69,18 @@ impl Memtide {
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let Policies { placement, migration } = &self.policies;
         let run = (placement != PLAIN).then(|| format!("memtide run --placement {placement} -- PROGRAM"));
-        run.into_iter()
-            .chain(migration.as_ref().map(|policy| format!("memtide daemon, policy = \"{policy}\"")))
+        let daemon = |policy: &String| {
+            let settings = self.settings(policy).join(", ");
+            format!("memtide daemon, {settings}")
+        };
+        run.into_iter().chain(migration.as_ref().map(daemon))
+    }
+
+    /// The daemon's settings, apart from the machine file.
+    fn settings(&self, policy: &str) -> Vec<String> {
+        let scale = Some(self.scale.factor()).filter(|&factor| factor > 1);
+        let scale = scale.map(|factor| format!("time_scale = {factor}"));
+        [format!("policy = {policy:?}")].into_iter().chain(scale).collect()
     }
 
     /// Puts it into the guest.
@@ -75,7 +88,8 @@ impl Memtide {
         add(archive, Path::new(FILE), &self.file, 0)?;
         archive.text(Path::new(MACHINE), self.machine.clone());
         if let Some(policy) = &self.policies.migration {
-            archive.text(Path::new(CONFIG), format!("policy = {policy:?}\nmachine = {MACHINE:?}\n"));
+            let settings = self.settings(policy).join("\n");
+            archive.text(Path::new(CONFIG), format!("{settings}\nmachine = {MACHINE:?}\n"));
         }
         Ok(())
     }
@@ -118,7 +132,8 @@ mod tests {
     use super::*;
 
     fn memtide(text: &str) -> Memtide {
-        Memtide { file: PathBuf::new(), policies: Policies::parse(text), machine: String::new() }
+        let (file, policies) = (PathBuf::new(), Policies::parse(text));
+        Memtide { file, policies, machine: String::new(), scale: TimeScale::new(4) }
     }
 
     #[test]
@@ -133,6 +148,13 @@ mod tests {
             Policies::parse("ratio:weights=4:1+hot-cold:hot=50"),
             pair("ratio:weights=4:1", Some("hot-cold:hot=50"))
         );
+    }
+
+    #[test]
+    fn daemon_gets_the_time_scale() {
+        let lines = |text| memtide(text).lines().collect::<Vec<_>>();
+        assert_eq!(lines("local+hot-cold"), ["memtide daemon, policy = \"hot-cold\", time_scale = 4"]);
+        assert_eq!(lines("interleave"), ["memtide run --placement interleave -- PROGRAM"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::damo::{Damo, HAS_STAT, commands};
 use crate::error::LabError;
 use crate::layout::Layout;
 use crate::memtide::{self, Memtide, Policies};
+use crate::time_scale::TimeScale;
 use crate::tools::Tools;
 
 /// Every subject's syntax, with a description.
@@ -143,7 +144,25 @@ impl Subject {
     ///
     /// # Errors
     /// If there is not one weight per node, or damo is missing or does not support the machine or kernel.
-    pub fn setting(&self, machine: &Machine, layout: &Layout, tools: &Tools) -> Result<Setting, LabError> {
+    pub fn setting(
+        &self,
+        machine: &Machine,
+        layout: &Layout,
+        tools: &Tools,
+        scale: TimeScale,
+    ) -> Result<Setting, LabError> {
+        let mut setting = self.own_setting(machine, layout, tools, scale)?;
+        setting.writes.extend(scale.khugepaged());
+        Ok(setting)
+    }
+
+    fn own_setting(
+        &self,
+        machine: &Machine,
+        layout: &Layout,
+        tools: &Tools,
+        scale: TimeScale,
+    ) -> Result<Setting, LabError> {
         let numbers = layout.linux_numbers();
         let all = |mode| Some(MemoryPolicy { mode, nodes: numbers.iter().map(|number| 1 << number).sum() });
         let quiet = || vec![write(NUMA_BALANCING, "0")];
@@ -166,11 +185,12 @@ impl Subject {
                 }
             }
             Way::Balancing { mode, demotion } => {
-                let writes = vec![write(DEMOTION, demotion), write(NUMA_BALANCING, mode)];
+                let own = [write(DEMOTION, demotion), write(NUMA_BALANCING, mode)];
+                let writes = scale.numa_balancing().into_iter().chain(own).collect();
                 Setting { writes, ..Setting::default() }
             }
             Way::Damo => {
-                let commands = commands(layout, tools.linux()?);
+                let commands = commands(layout, tools.linux()?, scale);
                 let commands =
                     commands.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
                 let damo = Damo { files: tools.damo()?.to_owned(), commands };
@@ -179,7 +199,7 @@ impl Subject {
             Way::Memtide(policies) => {
                 let (file, policies, machine) =
                     (tools.memtide.clone(), policies.clone(), memtide::machine(layout));
-                let memtide = Memtide { file, policies, machine };
+                let memtide = Memtide { file, policies, machine, scale };
                 // Linux 6.17 and later monitor the whole system with DAMON, which has one user at a time.
                 let stat = (tools.linux()? >= HAS_STAT).then(|| write(DAMON_STAT, "N"));
                 Setting {
@@ -215,7 +235,7 @@ impl Subject {
     }
 }
 
-fn write(file: &str, value: impl ToString) -> Write {
+pub(crate) fn write(file: &str, value: impl ToString) -> Write {
     Write { file: PathBuf::from(file), text: value.to_string() }
 }
 
@@ -318,11 +338,19 @@ mod tests {
             let machine = Machine::parse("test", text).expect("a machine");
             let layout = Layout::new(&machine, None).expect("a layout");
             let tools = Tools::default();
-            let setting =
-                Subject::parse("weighted:4:1").expect("a subject").setting(&machine, &layout, &tools);
+            let setting = Subject::parse("weighted:4:1").expect("a subject").setting(
+                &machine,
+                &layout,
+                &tools,
+                TimeScale::default(),
+            );
             assert_eq!(setting.expect("a setting").weights, Some(guest.to_vec()));
-            let wrong =
-                Subject::parse("weighted:4:1:1").expect("a subject").setting(&machine, &layout, &tools);
+            let wrong = Subject::parse("weighted:4:1:1").expect("a subject").setting(
+                &machine,
+                &layout,
+                &tools,
+                TimeScale::default(),
+            );
             assert!(wrong.expect_err("three weights for two nodes").to_string().contains("dram, nvm"));
         }
     }

@@ -65,9 +65,6 @@ impl Process {
     }
 }
 
-/// Time between two scans of all processes: each costs the kernel some 25,000 instructions a process.
-const SCAN_INTERVAL: Duration = Duration::from_secs(2);
-
 /// The large processes of this system. All are looked at in scans; between them only the large ones of the
 /// last scan.
 #[derive(Debug, Default)]
@@ -78,15 +75,15 @@ pub struct LargeProcesses {
 
 impl LargeProcesses {
     /// All processes with at least this many resident base pages, by id. One that exits meanwhile is left
-    /// out; one that has started or grown is in it 2 s later at most. For those below the limit only the size
-    /// is read.
+    /// out; one that has started or grown is in it after `scan_interval` at most: a scan costs the kernel some
+    /// 25,000 instructions a process. For those below the limit only the size is read.
     ///
     /// # Errors
     /// If /proc cannot be read.
-    pub fn read(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
+    pub fn read(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         let is_new = |&(at, least, _): &(Duration, u64, Vec<Pid>)| {
-            least == least_pages && now.saturating_sub(at) < SCAN_INTERVAL
+            least == least_pages && now.saturating_sub(at) < scan_interval
         };
         if !self.scanned.as_ref().is_some_and(is_new) {
             self.scanned = Some((now, least_pages, scan(least_pages)?));
@@ -229,17 +226,19 @@ mod tests {
         rustix::process::getegid().as_raw()
     }
 
+    const INTERVAL: Duration = Duration::from_secs(3600);
+
     #[test]
     fn list_contains_this_process_and_no_kernel_thread() {
         let me = rustix::process::getpid();
         let mut large = LargeProcesses::default();
-        let found = large.read(1).expect("/proc");
+        let found = large.read(1, INTERVAL).expect("/proc");
         let mine = found.iter().find(|process| process.pid == me).expect("this process");
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!((mine.uid, one(me).map(|me| me.uid)), (uid, Some(uid)));
         assert!(found.iter().all(|process| process.name != "kthreadd"));
         let more = mine.resident_pages * 16;
-        assert!(large.read(more).expect("/proc").iter().all(|process| process.pid != me));
+        assert!(large.read(more, INTERVAL).expect("/proc").iter().all(|process| process.pid != me));
         assert!(mine.age() < Duration::from_secs(3600) && mine.age() < found[0].age(), "{mine:?}");
     }
 
@@ -248,7 +247,8 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
         let pid = Pid::from_child(&child);
         let mut large = LargeProcesses::default();
-        let mut is_found = || large.read(1).expect("/proc").iter().any(|process| process.pid == pid);
+        let mut is_found =
+            || large.read(1, INTERVAL).expect("/proc").iter().any(|process| process.pid == pid);
         assert!(is_found());
         child.stdin.take();
         child.wait().expect("its end");

@@ -19,4 +19,4 @@ mod weights;
 pub use entry::Info;
 pub use memtide_core::params::{Kind, Parameter};
 pub use migration::no_migration;
-pub use policy::{Policy, PolicyError, default_comparison, migrations, parse, placements};
+pub use policy::{Policy, PolicyError, at_time_scale, default_comparison, migrations, parse, placements};

@@ -39,6 +39,9 @@ SIGHUP reloads the configuration, a TOML file. Keys and defaults:
   cooldown_s = 10
       time for which moved memory may not move elsewhere, in s;
       longer each time it moves back
+  time_scale = 1
+      factor by which all times and limits per interval are
+      divided, the policy's, too: for rehearsals in the lab
   dry_run = false
       move nothing, print what would move
   journal = none
@@ -201,13 +204,15 @@ mod tests {
         for key in keys {
             assert!(ABOUT.contains(&format!("\n  {key} = ")), "{key}");
         }
-        let Config { policy, least_mib, max_rate_mbps, stall_ms, cooldown_s, journal_mib, .. } =
-            Config::default();
+        let Config {
+            policy, least_mib, max_rate_mbps, stall_ms, cooldown_s, time_scale, journal_mib, ..
+        } = Config::default();
         let numbers = [
             ("least_mib", least_mib),
             ("max_rate_mbps", max_rate_mbps),
             ("stall_ms", stall_ms),
             ("cooldown_s", cooldown_s),
+            ("time_scale", time_scale.into()),
             ("journal_mib", journal_mib),
         ];
         for (key, default) in numbers {

@@ -29,12 +29,11 @@ const PAUSE: Duration = Duration::from_millis(4);
 
 #[test]
 fn hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages() {
-    if env::var_os(IN_GUEST).is_some() {
-        return in_guest((PIECES - HOT..PIECES).collect());
+    if let Some(scale) = scale_in_guest() {
+        return in_guest((PIECES - HOT..PIECES).collect(), scale);
     }
-    let Some(parsed) = compared("hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages") else {
-        return;
-    };
+    let test = "hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages";
+    let Some(parsed) = compared(test, SUBJECTS, 1) else { return };
     let share = |row| lab::traffic_share(&parsed, row, ["dram", "cxl"]);
     assert!(share(0) < 0.3, "traffic of dram under first touch: {}", share(0));
     assert!(share(1) > 0.8, "traffic of dram with relative-heat: {}", share(1));
@@ -43,10 +42,11 @@ fn hot_set_filled_last_moves_to_fast_memory_that_is_full_of_huge_pages() {
 /// Pieces are smaller than huge pages and than DAMON's regions: access samples alone find them.
 #[test]
 fn scattered_hot_set_moves_to_fast_memory_in_few_moves() {
-    if env::var_os(IN_GUEST).is_some() {
-        return in_guest((0..PIECES).step_by(5).collect());
+    if let Some(scale) = scale_in_guest() {
+        return in_guest((0..PIECES).step_by(5).collect(), scale);
     }
-    let Some(parsed) = compared("scattered_hot_set_moves_to_fast_memory_in_few_moves") else { return };
+    let test = "scattered_hot_set_moves_to_fast_memory_in_few_moves";
+    let Some(parsed) = compared(test, SUBJECTS, 1) else { return };
     let share = |row| lab::traffic_share(&parsed, row, ["dram", "cxl"]);
     assert!(share(1) > share(0) + 0.1, "traffic of dram: {} and {}", share(0), share(1));
     assert!(share(1) > 0.75, "traffic of dram with relative-heat: {}", share(1));
@@ -55,16 +55,34 @@ fn scattered_hot_set_moves_to_fast_memory_in_few_moves() {
     assert!((hot / 10..hot * 3).contains(&moved), "{moved} pages moved for a hot set of {hot}");
 }
 
-/// What first touch and relative-heat make of a test's program; `None` without the lab.
-fn compared(test: &str) -> Option<Value> {
+/// The subjects act S times as often, and the program takes 1/S of the time.
+#[test]
+fn ranking_is_the_same_at_half_the_time_scale() {
+    if let Some(scale) = scale_in_guest() {
+        return in_guest((PIECES - HOT..PIECES).collect(), scale);
+    }
+    for scale in [8, 4] {
+        let test = "ranking_is_the_same_at_half_the_time_scale";
+        let subjects = "default,numab=2+demotion,memtide:local+relative-heat";
+        let Some(parsed) = compared(test, subjects, scale) else { return };
+        let share = [0, 1, 2].map(|row| lab::traffic_share(&parsed, row, ["dram", "cxl"]));
+        let says = format!("traffic of dram at a time scale of {scale}: {share:?}");
+        assert!(share[0] < 0.3 && share[1] > share[0] + 0.05 && share[2] > share[1] + 0.05, "{says}");
+    }
+}
+
+const SUBJECTS: &str = "default,memtide:local+relative-heat";
+
+/// What subjects make of a test's program; `None` without the lab.
+fn compared(test: &str, subjects: &str, scale: u32) -> Option<Value> {
     if !lab_is_here() {
         return None;
     }
-    let (this, variable) = (lab::this_test(), format!("{IN_GUEST}=1"));
+    let (this, variable) = (lab::this_test(), format!("{IN_GUEST}={scale}"));
     let output = Command::new(MEMTIDE)
         .args(["lab", "compare", "-o", "json", "--machine", MACHINE, "--set", "node.dram.capacity_mib=240"])
         .args(["--vcpus", "2", "--timing", "on", "--region", "marks", "--env", &variable])
-        .args(["--subjects", "default,memtide:local+relative-heat", "--", &this, test])
+        .args(["--time-scale", &scale.to_string(), "--subjects", subjects, "--", &this, test])
         .output()
         .expect("memtide runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -73,8 +91,13 @@ fn compared(test: &str) -> Option<Value> {
     Some(parsed)
 }
 
+/// The time scale, for a test that runs in the guest.
+fn scale_in_guest() -> Option<u32> {
+    env::var(IN_GUEST).ok()?.parse().ok()
+}
+
 /// Updates random words, nine tenths of them in hot pieces, which are filled last.
-fn in_guest(hot: Vec<usize>) {
+fn in_guest(hot: Vec<usize>, scale: u32) {
     let mut memory = vec![0u64; PIECES * PIECE];
     let (last, first): (Vec<usize>, Vec<usize>) = (0..PIECES).partition(|piece| hot.contains(piece));
     first.iter().chain(&last).for_each(|piece| memory[piece * PIECE..][..PIECE].fill(1));
@@ -95,9 +118,9 @@ fn in_guest(hot: Vec<usize>) {
         }
     };
     mark(WARM_UP, 0);
-    update_for(SETTLING);
+    update_for(SETTLING / scale);
     mark(BEGIN, 0);
-    update_for(MEASURED);
+    update_for(MEASURED / scale);
     mark(END, 0);
     assert!(memory.iter().sum::<u64>() > memory.len() as u64);
 }

@@ -243,7 +243,7 @@ impl Host for FakeSystem {
 }
 
 impl DaemonHost for FakeSystem {
-    fn processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
+    fn processes(&mut self, least_pages: u64, _: Duration) -> io::Result<Vec<Process>> {
         let world = self.world();
         let all = world.processes.values().map(|process| world.process(process));
         Ok(all.filter(|process| process.resident_pages >= least_pages).collect())

@@ -28,9 +28,6 @@ const CHUNK: usize = 1 << 12;
 /// KiB per base page.
 const PAGE_KIB: u64 = 4;
 
-/// Minimum age of a watched process: most exit sooner, and to start watching one costs more than they do.
-const SETTLED: Duration = Duration::from_secs(3);
-
 /// This machine and its watched processes.
 #[derive(Debug)]
 pub struct Live {
@@ -93,8 +90,8 @@ impl Live {
     ///
     /// # Errors
     /// If /proc cannot be read.
-    pub fn large_processes(&mut self, least_pages: u64) -> io::Result<Vec<Process>> {
-        self.large.read(least_pages)
+    pub fn large_processes(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
+        self.large.read(least_pages, scan_interval)
     }
 
     /// The watched processes.
@@ -123,9 +120,8 @@ impl Live {
         std::mem::take(&mut self.watched.troubles)
     }
 
-    /// Replaces the watched processes, sorted by id; those that have just started are added later.
-    pub fn watch(&mut self, mut processes: Vec<Process>) {
-        processes.retain(|process| process.age() >= SETTLED);
+    /// Replaces the watched processes, sorted by id.
+    pub fn watch(&mut self, processes: Vec<Process>) {
         let identities = self.watched.processes.iter().map(Process::identity);
         let unchanged = processes.iter().map(Process::identity).eq(identities);
         self.watched.processes = processes;

@@ -25,7 +25,7 @@ pub(super) const COUNT: Parameter = Parameter::word(
 
 /// Limit of an epoch's promotions.
 pub(super) const PAGES: Parameter =
-    Parameter::integer("pages", "pages", "maximum promotions per epoch", [1, 16_384, 100_000_000]);
+    Parameter::integer("pages", "pages/epoch", "maximum promotions per epoch", [1, 16_384, 100_000_000]);
 
 /// Time per page of a sort, t_p.
 pub(super) const PAGE_NS: Parameter = Parameter::integer(

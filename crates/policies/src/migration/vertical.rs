@@ -41,7 +41,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "2^bits parts of the nodes; 0: pages stay on their node",
                 [0, 0, 8],
             ),
-            Parameter::integer("pages", "pages", "maximum moves per epoch", [1, 65_536, 100_000_000]),
+            Parameter::integer("pages", "pages/epoch", "maximum moves per epoch", [1, 65_536, 100_000_000]),
         ],
     },
     check: |_| Ok(()),

@@ -1,5 +1,7 @@
 //! Policies by name, and the lists of all.
 
+mod time_scale;
+
 use std::fmt;
 
 use memtide_core::Machine;
@@ -8,6 +10,8 @@ use memtide_core::policy::{Migration, Placement};
 
 use crate::entry::{Info, MigrationEntry, PlacementEntry};
 use crate::{migration, placement};
+
+pub use time_scale::at_time_scale;
 
 /// Why a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,14 +165,16 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         .ok_or_else(|| unknown("placement", name, placements(), migrations()))?;
     let placement_values = values(&placement.info, params)?;
     let (name, params) = split_name(second);
-    let migration = migration::ALL
-        .iter()
-        .find(|e| e.info.name == name)
-        .ok_or_else(|| unknown("migration", name, migrations(), placements()))?;
+    let migration = migration_entry(name)?;
     let migration_values = values(&migration.info, params)?;
     (migration.check)(&migration_values)
         .map_err(|message| PolicyError::Combination { policy: migration.info.name, message })?;
     Ok(Policy { text: text.to_owned(), placement, placement_values, migration, migration_values })
+}
+
+fn migration_entry(name: &str) -> Result<&'static MigrationEntry, PolicyError> {
+    let found = migration::ALL.iter().find(|entry| entry.info.name == name);
+    found.ok_or_else(|| unknown("migration", name, migrations(), placements()))
 }
 
 fn values(info: &'static Info, params: &str) -> Result<Values, PolicyError> {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{ValueHint, builder::RangedU64ValueParser};
 use memtide_core::Machine;
+use memtide_daemon::TIME_SCALE_MAX;
 use memtide_lab::{
-    Comparison, LabError, Policies, RegionOfInterest, SUBJECTS, Step, Subject, results_folder,
+    Comparison, LabError, Policies, RegionOfInterest, SUBJECTS, Step, Subject, TimeScale, results_folder,
 };
 
 use super::{figures, guest, memory, region_options, rows};
@@ -36,6 +37,15 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "K",
         value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     layouts: u32,
+    /// Factor by which times and limits per interval of all subjects are divided
+    ///
+    /// With memory of 1/S, a program is through with it in 1/S of the time; then the kernel and daemons act
+    /// S times too slowly for it, unless their times are divided by S, too.
+    ///
+    /// Divides those of khugepaged, NUMA balancing, damo, and memtide's daemon with its policy.
+    #[arg(long, default_value_t = 1, value_name = "S",
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=TIME_SCALE_MAX.into()))]
+    time_scale: u32,
     /// Folder with results of finished runs, which are not run again
     ///
     /// [default: memtide/lab/results in the cache folder]
@@ -69,12 +79,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     subjects
         .iter()
         .filter_map(Subject::policies)
-        .try_for_each(|policies| check(policies, &options.machine))?;
+        .try_for_each(|policies| check(policies, &options.machine, arguments.time_scale))?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {
         options: arguments.memory.of(arguments.region_options.of(options)),
         subjects,
         layouts: arguments.layouts,
+        time_scale: TimeScale::new(arguments.time_scale),
         results: results.clone(),
     };
     let region = comparison.options.region;
@@ -114,11 +125,15 @@ fn refuse_equal(subjects: &[Subject]) -> Result<(), Failure> {
 }
 
 /// Refuses unavailable policies before boot.
-fn check(policies: &Policies, machine: &Machine) -> Result<(), Failure> {
+fn check(policies: &Policies, machine: &Machine, time_scale: u32) -> Result<(), Failure> {
     let text = |migration| format!("{}+{migration}", policies.placement);
     memtide_policies::parse(&text("none")).map_err(|error| Failure::Usage(error.to_string()))?;
     let Some(migration) = &policies.migration else { return Ok(()) };
-    memtide_daemon::migration(migration, machine).map(drop).map_err(|error| advice::on_policy(&error))
+    memtide_daemon::migration(migration, machine).map(drop).map_err(|error| advice::on_policy(&error))?;
+    match memtide_policies::at_time_scale(migration, time_scale) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::Usage(format!("--time-scale {time_scale}: {error}"))),
+    }
 }
 
 fn progress(step: &Step, region: RegionOfInterest) -> String {

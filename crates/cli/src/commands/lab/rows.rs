@@ -43,7 +43,7 @@ pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) 
         Format::Table => vec![runs, nodes],
         _ => vec![runs.join(nodes)],
     };
-    let mut notes = notes(compared, region);
+    let mut notes = notes(comparison, compared);
     notes.extend(reduction::notes(&comparison.options.machine));
     Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes, ..Document::default() }
 }
@@ -60,8 +60,11 @@ pub fn lab_runs<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<La
 }
 
 fn about(comparison: &Comparison, run: &RunOutcome) -> Vec<(&'static str, Cell)> {
-    let layouts = ("layouts", Cell::Whole(comparison.layouts.into()));
-    figures::about(run, &comparison.options).into_iter().chain([layouts]).collect()
+    let own = [
+        ("layouts", Cell::Whole(comparison.layouts.into())),
+        ("time_scale", Cell::Whole(comparison.time_scale.factor().into())),
+    ];
+    figures::about(run, &comparison.options).into_iter().chain(own).collect()
 }
 
 fn add(table: &mut Table, subject: &str, figures: Vec<Figure>) {
@@ -151,7 +154,9 @@ fn guest_ms(run: &RunOutcome, region: RegionOfInterest) -> f64 {
     figures::guest_ns(run, region) / 1e6
 }
 
-fn notes(compared: &[Compared], region: RegionOfInterest) -> Vec<String> {
+fn notes(comparison: &Comparison, compared: &[Compared]) -> Vec<String> {
+    let region = comparison.options.region;
+    let first_scan_ms = 1000 / comparison.time_scale.factor();
     let first = &compared[0].outcomes[0];
     let mut notes = first.notes.clone();
     notes.extend(figures::clock_note(first));
@@ -178,8 +183,8 @@ fn notes(compared: &[Compared], region: RegionOfInterest) -> Vec<String> {
             notes.push(format!("{name}: {}", advice::lab::ONE_TIER));
         } else if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
             notes.push(format!(
-                "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor \
-                 time, and with 2 only memory of a slower tier"
+                "{name} saw no NUMA hint fault: the kernel first scans a program after {first_scan_ms} ms of \
+                 its processor time, and with 2 only memory of a slower tier"
             ));
         }
         for kept in outcomes.iter().filter_map(|run| run.kept.as_ref()) {

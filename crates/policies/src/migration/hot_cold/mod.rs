@@ -56,7 +56,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             Parameter::integer(
                 "pages",
-                "pages",
+                "pages/epoch",
                 "maximum promotions, and maximum demotions, per epoch",
                 [1, 16_384, 100_000_000],
             ),

@@ -79,7 +79,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "whether hot read pages go to the fastest tier, after written ones, or stay off it",
                 &["up", "stay"],
             ),
-            Parameter::integer("pages", "pages", "maximum moves per pass", [1, 65_536, 100_000_000]),
+            Parameter::integer("pages", "pages/pass", "maximum moves per pass", [1, 65_536, 100_000_000]),
             Parameter::word(
                 "cache",
                 "whether the last-level cache is divided by page colour",

@@ -48,7 +48,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             Parameter::integer(
                 "pages",
-                "pages",
+                "pages/step",
                 "maximum of a step, and step of the quotas of the process selection",
                 [1, 8192, 1_000_000],
             ),

@@ -98,7 +98,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             Parameter::integer(
                 "pages",
-                "pages",
+                "pages/epoch",
                 "maximum promotions, and maximum demotions, per epoch",
                 [1, 8192, 100_000_000],
             ),

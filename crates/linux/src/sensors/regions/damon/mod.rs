@@ -27,8 +27,8 @@ const MODULES: [(&str, &str); 3] = [
     ("damon_lru_sort", "the kernel's sorting of its lists of pages by access"),
 ];
 
-/// DAMON's interval for updating the mapped ranges.
-const UPDATE: Time = Time::from_ms(1000);
+/// Maximum interval at which DAMON updates the mapped ranges, unless its aggregation interval is longer.
+const UPDATE_MAX: Time = Time::from_ms(1000);
 
 /// Minimum number of regions per process.
 const REGIONS_MIN: u32 = 10;
@@ -189,7 +189,8 @@ impl Damon {
         self.write("nr_kdamonds", "1")?;
         self.write("0/contexts/nr_contexts", "1")?;
         self.write(&format!("{CONTEXT}/operations"), "vaddr")?;
-        self.write_interval("update", UPDATE.max(self.needs.aggregation))?;
+        let aggregation = self.needs.aggregation;
+        self.write_interval("update", UPDATE_MAX.min(aggregation * 2).max(aggregation))?;
         self.write_interval("aggr", self.needs.aggregation)?;
         self.write_interval("sample", self.sampling)?;
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
