@@ -7,4 +7,4 @@ pub const START: &str = "base=2025-01-01,clock=vm";
 pub const START_SECONDS: u32 = 1_735_689_600;
 
 /// Time per instruction outside the region of interest and without a model, in ps.
-pub const BOOT_PS: u64 = 10_000;
+pub const BOOT_PS: u64 = 1_000;

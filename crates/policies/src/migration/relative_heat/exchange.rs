@@ -1,6 +1,6 @@
 //! Demotions and promotions: pages on slow memory take free memory, or the place of cooler ones.
 
-use memtide_core::policy::{Frame, Move, Plan, Reason, View};
+use memtide_core::policy::{Frame, Move, Plan, Planned, Reason, View};
 use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
@@ -38,8 +38,9 @@ pub(super) struct Draft<'p> {
     pub totals: Vec<Total>,
     /// Spans on the fastest tier, coolest last.
     pub victims: Vec<Pages>,
-    /// Base pages to be demoted.
+    /// Base pages to be demoted, and at most.
     pub demoted: u64,
+    pub demotions_max: u64,
     /// Waiting that the plan saves in the payback time, beyond what it costs, in ns.
     pub saved_ns: f64,
 }
@@ -80,7 +81,7 @@ impl RelativeHeat {
 
     /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
     fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
-        let most = wanted.next_multiple_of(victim.size.base_pages()).min(self.pages - draft.demoted);
+        let most = wanted.next_multiple_of(victim.size.base_pages()).min(draft.demotions_max - draft.demoted);
         let slower = 1..=self.tiers.slowest();
         let mut tiers = slower.map(|tier| self.send(victim, tier, Destination::Slower, most, draft));
         let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
@@ -117,17 +118,27 @@ impl RelativeHeat {
 
     /// Promotes these pages, by decreasing rate, while they are worth it; returns those. An exchange begins
     /// with demotions until the node has `low` free memory, and is not made if it costs more than it saves.
+    /// These demotions are as many as promotions at most: if that is too few, the exchange goes on in the next
+    /// epoch.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut left = Left { pages: self.pages, accesses: self.promotable(&draft.totals) };
         let mut promoted = self.promote_to(&[Destination::Free], &mut hot, &mut left, draft);
         let (before, saved_ns) = (draft.plan.actions().len(), draft.saved_ns);
+        let missing = draft.room.missing(self.fast_nodes());
+        let later = missing.saturating_sub(self.pages);
+        draft.demotions_max = self.pages + missing - later;
+        self.fast_nodes().for_each(|node| draft.room.add(node, later));
         let both = [Destination::Free, Destination::Victims];
         let exchanged = self.promote_to(&both, &mut hot, &mut left, draft);
-        if draft.saved_ns > saved_ns {
-            promoted.extend(exchanged);
-        } else {
+        if draft.saved_ns <= saved_ns {
             draft.plan.truncate(before);
             draft.saved_ns = saved_ns;
+        } else if later > 0 {
+            let is_demotion = |planned: &Planned| planned.reason == Reason::MakeRoom;
+            let demotions = draft.plan.actions()[before..].iter().take_while(|planned| is_demotion(planned));
+            draft.plan.truncate(before + demotions.count());
+        } else {
+            promoted.extend(exchanged);
         }
         promoted
     }

@@ -13,6 +13,7 @@ mod rates;
 mod refused;
 mod sampled;
 mod splits;
+mod stores;
 mod trust;
 mod weight;
 
@@ -152,6 +153,8 @@ struct RelativeHeat {
     high: u64,
     /// What an access waits for the TLB once its huge page is split, in ns.
     walk_ns: f64,
+    /// Loads that a store counts as.
+    store_weight: f64,
     /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
     /// huge page.
     pages: u64,
@@ -208,6 +211,7 @@ impl RelativeHeat {
             low: values.u32("low").into(),
             high: values.u32("high").into(),
             walk_ns: splits::walk_ns(machine),
+            store_weight: stores::weight(machine),
             pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
             heat: Heat::default(),
             sampled: Sampled::default(),
@@ -226,6 +230,10 @@ impl RelativeHeat {
     /// The fastest tier's nearest node.
     fn fastest(&self, from: NodeId) -> NodeId {
         self.tiers.near(0, from).next().unwrap_or(from)
+    }
+
+    fn fast_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.node_ids().filter(|&node| self.tier(node) == 0)
     }
 
     /// The nearest node of the next tier; the node itself if it is of the last one.
@@ -403,7 +411,8 @@ impl Migration for RelativeHeat {
         match event {
             Event::AccessSample(sample) => {
                 if let Some(node) = self.nodes.get(sample.node.index()) {
-                    self.sampled.add(sample, node.idle);
+                    let weight = if sample.write { self.store_weight } else { 1.0 };
+                    self.sampled.add(sample, weight, node.idle);
                     sample.latency.into_iter().for_each(|took| self.latencies.add(sample.node, took));
                 }
             }
@@ -451,7 +460,8 @@ impl Migration for RelativeHeat {
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, mut spare) = (room(self.low), room(self.high));
         view.nodes.iter().for_each(|used| spare.add(used.node, self.listed(used)));
-        let mut draft = Draft { plan, room, spare, totals, victims, demoted: 0, saved_ns };
+        let mut draft =
+            Draft { plan, room, spare, totals, victims, demoted: 0, demotions_max: self.pages, saved_ns };
         self.relieve(view, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);

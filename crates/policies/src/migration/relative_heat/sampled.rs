@@ -112,15 +112,15 @@ impl Sampled {
         (self.weight.accesses > 0.0).then_some(self.epochs)
     }
 
-    /// Adds a sampled access; `idle` is the idle latency of its node. One that is known to have taken less
-    /// waited less: its line was on its way.
-    pub fn add(&mut self, sample: &AccessSample, idle: Time) {
+    /// Adds a sampled access that counts as this many; `idle` is the idle latency of its node. One that is
+    /// known to have taken less waited less: its line was on its way.
+    pub fn add(&mut self, sample: &AccessSample, weight: f64, idle: Time) {
         let AccessSample { task, page, size, node, latency, period, .. } = *sample;
         if page.0 >= PAGES_MAX {
             return;
         }
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
-        let accesses = f64::from(period) * waited;
+        let accesses = f64::from(period) * weight * waited;
         self.fresh.push(Fresh { task, page: page.0, accesses, size, node });
     }
 
@@ -322,7 +322,7 @@ mod tests {
 
     fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
         let mut sampled = Sampled::default();
-        samples.iter().for_each(|sample| sampled.add(sample, IDLE));
+        samples.iter().for_each(|sample| sampled.add(sample, 1.0, IDLE));
         sampled.end_epochs(1, regions, 0.5);
         parts(&sampled, regions)
     }
@@ -368,7 +368,7 @@ mod tests {
         let regions = regions(&[region(0, 4096, PageSize::Base)]);
         let mut sampled = Sampled::default();
         let mut epoch = |pages: &mut dyn Iterator<Item = u64>| {
-            pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), IDLE));
+            pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), 1.0, IDLE));
             sampled.end_epochs(1, &regions, 0.9);
             let early = sampled.counts.iter().filter(|count| count.page < 64);
             (early.clone().count(), early.map(|count| count.weight().accesses).sum::<f64>() / 100.0)
@@ -406,7 +406,7 @@ mod tests {
             let mut sampled = Sampled::default();
             for page in 0..pages {
                 let period = if page == 7 { 50 * period } else { period };
-                sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, IDLE);
+                sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, 1.0, IDLE);
             }
             sampled.end_epochs(1, &regions, 0.5);
             assert!(sampled.counts.len() <= COUNTS_MAX + 1, "{}", sampled.counts.len());
@@ -469,10 +469,10 @@ mod tests {
             }
             let regions = regions(&all);
             let mut sampled = Sampled::default();
-            sampled.add(&sample(0, PageSize::Base, 1), IDLE);
+            sampled.add(&sample(0, PageSize::Base, 1), 1.0, IDLE);
             for (page, node, is_huge) in samples {
                 let size = if is_huge { PageSize::Huge } else { PageSize::Base };
-                sampled.add(&sample(page, size, node), IDLE);
+                sampled.add(&sample(page, size, node), 1.0, IDLE);
             }
             sampled.end_epochs(1, &regions, 0.5);
             for (page, node) in moves {

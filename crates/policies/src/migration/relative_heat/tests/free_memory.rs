@@ -75,3 +75,16 @@ fn exchange_that_costs_more_than_it_saves_is_not_made() {
         assert_eq!((up.len() as u64, down.len()), exchanged, "{hot} hot pages");
     }
 }
+
+#[test]
+fn free_memory_that_an_exchange_needs_first_may_take_several_epochs() {
+    // At most so many promotions in an epoch, and the demotions for them; and 20 for free memory, as far as
+    // they are not more than promotions.
+    for (pages, exchanged) in [(40, (40, 60)), (20, (20, 40)), (12, (0, 24))] {
+        let regions = [region(0, 100, SLOW, 40), region(200, 970, FAST, 4)];
+        let mut view = seen(&regions, 0);
+        view.nodes[0].per_cpu_pages = 100;
+        let (up, down) = decide_on(&format!("relative-heat:pages={pages}"), &view);
+        assert_eq!((up.len(), down.len()), exchanged, "{pages} pages per epoch");
+    }
+}

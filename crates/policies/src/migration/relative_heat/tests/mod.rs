@@ -21,8 +21,18 @@ fn two() -> Machine {
     machine(&[node(0, 0, 9000.0), N { read_ns: 240.0, ..node(1, 0, 3000.0) }])
 }
 
+/// The same, whose writes take this long on the slow node.
+fn with_writes(write_ns: f64) -> Machine {
+    let fast = N { write_ns: 80.0, ..node(0, 0, 9000.0) };
+    machine(&[fast, N { read_ns: 240.0, write_ns, ..node(1, 0, 3000.0) }])
+}
+
 fn policy(text: &str) -> Box<dyn Migration> {
-    crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(&two())
+    policy_on(&two(), text)
+}
+
+fn policy_on(machine: &Machine, text: &str) -> Box<dyn Migration> {
+    crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
 }
 
 /// A region on a node: first page, pages, samples of fifty that were accesses.
@@ -196,6 +206,14 @@ fn with_size(mut events: Vec<Event>, of: PageSize) -> Vec<Event> {
     for event in &mut events {
         let Event::AccessSample(sample) = event else { continue };
         sample.size = of;
+    }
+    events
+}
+
+fn as_stores(mut events: Vec<Event>) -> Vec<Event> {
+    for event in &mut events {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.write = true;
     }
     events
 }

@@ -144,3 +144,18 @@ fn access_samples_are_asked_for_before_regions_for_their_share_of_the_budget() {
     let names: Vec<&str> = sensors.iter().map(|request| request.sensor.name()).collect();
     assert_eq!(names, ["access-samples", "regions"]);
 }
+
+#[test]
+fn written_pages_go_before_read_ones_where_writes_are_dear() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    let written = as_stores(samples(500..510, SLOW, 10));
+    for (write_ns, first) in [(240.0, 0..10), (560.0, 500..510)] {
+        // Twice as many loads as stores: a store of 560 ns counts as 3 loads.
+        let events = [samples(0..10, SLOW, 20), written.clone()].concat();
+        let mut policy = policy_on(&with_writes(write_ns), "relative-heat:pages=10");
+        let moved = epochs(policy.as_mut(), &view, &events, EPOCHS_MIN);
+        let mut up = moved.last().unwrap()[0].clone();
+        up.sort_unstable();
+        assert_eq!(up, first.collect::<Vec<_>>(), "{write_ns} ns");
+    }
+}
