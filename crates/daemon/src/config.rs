@@ -129,7 +129,7 @@ impl Default for Config {
             monitor: None,
             watch: Filter::Every,
             least_mib: 16,
-            max_rate_mbps: 200,
+            max_rate_mbps: 400,
             stall_ms: 20,
             cooldown_s: 10,
             time_scale: 1,

@@ -32,7 +32,7 @@ SIGHUP reloads the configuration, a TOML file. Keys and defaults:
       { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
   least_mib = 16
       minimum resident size of a process, in MiB
-  max_rate_mbps = 200
+  max_rate_mbps = 400
       maximum migration rate, in MB/s
   stall_ms = 20
       maximum stall of a process per batch of moves, in ms

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 
 use super::{Finding, Use, why};
-use crate::counters::CountersError;
 use crate::sensors::node_traffic::NodeTraffic;
 use crate::sensors::regions::{self, Damon, Remedy, Unusable};
 use crate::sys::pagemap;
@@ -95,13 +94,10 @@ fn scan(tried: io::Result<bool>) -> Finding {
     }
 }
 
-fn traffic(found: Result<NodeTraffic, CountersError>) -> Finding {
+fn traffic(found: io::Result<NodeTraffic>) -> Finding {
     let subject = "traffic of nodes";
     match found {
-        Ok(_) => Finding::good(subject, "the lab's counters", "the daemon prints and records it"),
-        Err(CountersError::None) => {
-            Finding::note(subject, "no counters", "the daemon does not have it, and no policy needs it")
-        }
+        Ok(traffic) => Finding::good(subject, traffic.name(), "the daemon prints and records it"),
         Err(error) => Finding::note(subject, error.to_string(), "the daemon does not have it"),
     }
 }

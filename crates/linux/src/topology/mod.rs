@@ -25,6 +25,7 @@ pub use numbers::{FewInitiators, Numbers};
 pub use processor::{Cache, Processor};
 
 use sysfs::Sysfs;
+pub(crate) use sysfs::list as cpu_list;
 pub(crate) use sysfs::list;
 
 /// Why a topology cannot be read.

@@ -101,7 +101,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "pages",
                 "pages/epoch",
                 "maximum promotions, and maximum demotions, per epoch",
-                [1, 8192, 100_000_000],
+                [1, 16_384, 100_000_000],
             ),
         ],
     },
