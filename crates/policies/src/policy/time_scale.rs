@@ -52,7 +52,7 @@ mod tests {
         let text = at_time_scale("relative-heat", 10).expect("within the ranges");
         assert_eq!(
             text,
-            "relative-heat:epoch_ms=50,sampling_us=1000,half_life_ms=400,payback_ms=1000,pages=1638"
+            "relative-heat:epoch_ms=50,sampling_us=1000,half_life_ms=400,payback_ms=3000,pages=1638"
         );
         let text = at_time_scale("relative-heat:epoch_ms=1001,low=5,high=7", 2).expect("within the ranges");
         assert!(text.starts_with("relative-heat:epoch_ms=501,") && text.contains("low=5,high=7"), "{text}");

@@ -83,7 +83,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "payback_ms",
                 "ms",
                 "time in which a move must save more waiting than it costs",
-                [1, 10_000, 3_600_000],
+                [1, 30_000, 3_600_000],
             ),
             Parameter::integer(
                 "low",
@@ -429,6 +429,7 @@ impl Migration for RelativeHeat {
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let samples = view.region_samples.map_or(self.samples, f64::from);
+        self.sampled.amortize(self.epoch * u64::from(epochs));
         let latest = self.sampled.latest(&view.regions);
         self.trust.end_epoch(|pages| match &latest {
             Some(latest) => {

@@ -1,9 +1,10 @@
 //! Heat of pages by sampled accesses: of every page alone where there are enough samples, else of blocks.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memtide_core::policy::{AccessSample, Move, Region, Regions};
-use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_core::{NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
@@ -61,6 +62,9 @@ struct Fresh {
     accesses: f64,
     size: PageSize,
     node: NodeId,
+    thread: ThreadId,
+    /// Latency of the accesses that it stands for, together.
+    taken_ns: f64,
 }
 
 impl Fresh {
@@ -115,13 +119,26 @@ impl Sampled {
     /// Adds a sampled access that counts as this many; `idle` is the idle latency of its node. One that is
     /// known to have taken less waited less: its line was on its way.
     pub fn add(&mut self, sample: &AccessSample, weight: f64, idle: Time) {
-        let AccessSample { task, page, size, node, latency, period, .. } = *sample;
+        let AccessSample { task, page, size, node, latency, period, thread, .. } = *sample;
         if page.0 >= PAGES_MAX {
             return;
         }
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
         let accesses = f64::from(period) * weight * waited;
-        self.fresh.push(Fresh { task, page: page.0, accesses, size, node });
+        let taken_ns = f64::from(period) * latency.unwrap_or(idle).as_ns();
+        self.fresh.push(Fresh { task, page: page.0, accesses, size, node, thread, taken_ns });
+    }
+
+    /// Divides the samples of the time since the last epoch by the number of accesses that their thread waits
+    /// for at a time: its memory-level parallelism, by Little's law at least that of the time in which it ran.
+    pub fn amortize(&mut self, time: Time) {
+        let mut at_a_time: BTreeMap<ThreadId, f64> = BTreeMap::new();
+        for sample in &self.fresh {
+            *at_a_time.entry(sample.thread).or_default() += sample.taken_ns / time.as_ns().max(1e-3);
+        }
+        for sample in &mut self.fresh {
+            sample.accesses /= at_a_time[&sample.thread].max(1.0);
+        }
     }
 
     /// Records where a page is.

@@ -218,6 +218,15 @@ fn as_stores(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
+/// Accesses of a thread, of which one of `period` is sampled.
+fn of_thread(mut events: Vec<Event>, number: u32, period: u32) -> Vec<Event> {
+    for event in &mut events {
+        let Event::AccessSample(sample) = event else { continue };
+        (sample.thread, sample.period) = (ThreadId(number), period);
+    }
+    events
+}
+
 fn with_latency(mut events: Vec<Event>, latency_ns: f64) -> Vec<Event> {
     for event in &mut events {
         let Event::AccessSample(sample) = event else { continue };

@@ -159,3 +159,20 @@ fn written_pages_go_before_read_ones_where_writes_are_dear() {
         assert_eq!(up, first.collect::<Vec<_>>(), "{write_ns} ns");
     }
 }
+
+#[test]
+fn accesses_count_less_if_their_thread_waits_for_several_at_a_time() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    // One thread waits for a line after the other, 0.48 of 0.5 s. Of the others' pages each has 2.5 times as many
+    // accesses: of one thread, which waits for 2.4 at a time, or of five, which wait for one.
+    let chase = of_thread(samples(0..10, SLOW, 10), 0, 20_000);
+    for (threads, first) in [(1, 0..10), (5, 500..520)] {
+        let others = (500..520).zip((1..=threads).cycle());
+        let others = others.flat_map(|(page, by)| of_thread(samples(page..page + 1, SLOW, 25), by, 20_000));
+        let events = [chase.clone(), others.collect()].concat();
+        let mut policy = policy("relative-heat:pages=10");
+        let moved = epochs(policy.as_mut(), &view, &events, EPOCHS_MIN);
+        let up = &moved.last().unwrap()[0];
+        assert!(up.len() == 10 && up.iter().all(|page| first.contains(page)), "{threads}: {up:?}");
+    }
+}
