@@ -32,10 +32,12 @@ pub type Release = (u32, u32);
 /// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a fast
 /// node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's defaults.
 const TUNED: Style = Style {
-    demote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_cold {to} --damos_access_rate \
+    demote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s \
+        --damos_action migrate_cold {to} --damos_access_rate \
         0% 0% --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
         --damos_quota_goal node_mem_free_bp 0.5% {from} --damos_filter reject young",
-    promote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_hot {to} --damos_access_rate \
+    promote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s \
+        --damos_action migrate_hot {to} --damos_access_rate \
         5% max --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
         --damos_quota_goal node_mem_used_bp 99.7% {to} --damos_filter allow young",
     each: &["--damos_nr_quota_goals", "--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],

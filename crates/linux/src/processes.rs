@@ -75,8 +75,8 @@ pub struct LargeProcesses {
 
 impl LargeProcesses {
     /// All processes with at least this many resident base pages, by id. One that exits meanwhile is left
-    /// out; one that has started or grown is in it after `scan_interval` at most: a scan costs the kernel some
-    /// 25,000 instructions a process. For those below the limit only the size is read.
+    /// out; one that has started or grown is in it after `scan_interval` at most: a scan costs the kernel
+    /// some 25,000 instructions a process. For those below the limit only the size is read.
     ///
     /// # Errors
     /// If /proc cannot be read.

@@ -4,8 +4,8 @@ use memtide_core::params::{Parameter, Params, Value, split_name};
 
 use super::{PolicyError, migration_entry, values};
 
-/// A migration policy's text with its times, and its limits per interval, divided by `scale`: rates, shares and
-/// counts stay. Parameters whose values are then the defaults are left out.
+/// A migration policy's text with its times, and its limits per interval, divided by `scale`: rates, shares
+/// and counts stay. Parameters whose values are then the defaults are left out.
 ///
 /// # Errors
 /// If the policy or a parameter is unknown, or a value is not allowed, before or after the division.

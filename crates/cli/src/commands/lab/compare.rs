@@ -37,12 +37,13 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "K",
         value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     layouts: u32,
-    /// Factor by which times and limits per interval of all subjects are divided
+    /// Divide the subjects' times and limits per interval by S
     ///
-    /// With memory of 1/S, a program is through with it in 1/S of the time; then the kernel and daemons act
-    /// S times too slowly for it, unless their times are divided by S, too.
+    /// A program is through with 1/S of the memory in 1/S of the time.
     ///
-    /// Divides those of khugepaged, NUMA balancing, damo, and memtide's daemon with its policy.
+    /// The kernel and daemons act too slowly for it at their own times.
+    ///
+    /// Divided: khugepaged, NUMA balancing, damo, memtide's daemon.
     #[arg(long, default_value_t = 1, value_name = "S",
         value_parser = RangedU64ValueParser::<u32>::new().range(1..=TIME_SCALE_MAX.into()))]
     time_scale: u32,

@@ -1,5 +1,6 @@
 //! Memory controllers' counters of their performance monitoring units, by perf_event_open(2): of a node with
-//! CPUs, the DRAM beside them. Controllers of CXL memory, of HBM as a node of its own and of Optane are not read.
+//! CPUs, the DRAM beside them. Controllers of CXL memory, of HBM as a node of its own and of Optane are not
+//! read.
 
 use std::fs;
 use std::io;
@@ -148,8 +149,8 @@ fn node_of(sysfs: &Path, cpu: u16) -> io::Result<NodeId> {
     match found[..] {
         [node] => Ok(NodeId(node)),
         _ => Err(io::Error::other(format!(
-            "the socket of CPU {cpu} has {} nodes (sub-NUMA clustering, or nodes per socket): which of them a \
-             memory controller serves is not known",
+            "the socket of CPU {cpu} has {} nodes (sub-NUMA clustering, or nodes per socket): which of them \
+             a memory controller serves is not known",
             found.len()
         ))),
     }

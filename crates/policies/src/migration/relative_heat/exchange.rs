@@ -118,8 +118,8 @@ impl RelativeHeat {
 
     /// Promotes these pages, by decreasing rate, while they are worth it; returns those. An exchange begins
     /// with demotions until the node has `low` free memory, and is not made if it costs more than it saves.
-    /// These demotions are as many as promotions at most: if that is too few, the exchange goes on in the next
-    /// epoch.
+    /// These demotions are as many as promotions at most: if that is too few, the exchange goes on in the
+    /// next epoch.
     pub(super) fn promote(&self, mut hot: Vec<Pages>, draft: &mut Draft<'_>) -> Vec<Pages> {
         let mut left = Left { pages: self.pages, accesses: self.promotable(&draft.totals) };
         let mut promoted = self.promote_to(&[Destination::Free], &mut hot, &mut left, draft);

@@ -130,7 +130,8 @@ impl Sampled {
     }
 
     /// Divides the samples of the time since the last epoch by the number of accesses that their thread waits
-    /// for at a time: its memory-level parallelism, by Little's law at least that of the time in which it ran.
+    /// for at a time: its memory-level parallelism, by Little's law. A thread that ran for a part of the time
+    /// had more.
     pub fn amortize(&mut self, time: Time) {
         let mut at_a_time: BTreeMap<ThreadId, f64> = BTreeMap::new();
         for sample in &self.fresh {

@@ -5,9 +5,9 @@ use memtide_core::{Machine, NodeId};
 /// Maximum loads that a store counts as.
 const WEIGHT_MAX: f64 = 16.0;
 
-/// Loads that a store counts as: how much more it takes on the slowest tier than on the fastest, relative to how
-/// much more a load takes; at least 1. In the end the line has to be written: that takes the write latency, and
-/// as much longer than a load as writes have less bandwidth, if that is longer.
+/// Loads that a store counts as: how much more it takes on the slowest tier than on the fastest, relative to
+/// how much more a load takes; at least 1. In the end the line has to be written: that takes the write
+/// latency, or as much longer than a load as writes have less bandwidth, if that is longer.
 pub(super) fn weight(machine: &Machine) -> f64 {
     let tier = |&node: &NodeId| machine.tier_of(node);
     let (fast, slow) = (machine.node_ids().min_by_key(tier), machine.node_ids().max_by_key(tier));

@@ -163,8 +163,8 @@ fn written_pages_go_before_read_ones_where_writes_are_dear() {
 #[test]
 fn accesses_count_less_if_their_thread_waits_for_several_at_a_time() {
     let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
-    // One thread waits for a line after the other, 0.48 of 0.5 s. Of the others' pages each has 2.5 times as many
-    // accesses: of one thread, which waits for 2.4 at a time, or of five, which wait for one.
+    // One thread waits for a line after the other, 0.48 of 0.5 s. Of the others' pages each has 2.5 times as
+    // many accesses: of one thread, which waits for 2.4 at a time, or of five, which wait for one.
     let chase = of_thread(samples(0..10, SLOW, 10), 0, 20_000);
     for (threads, first) in [(1, 0..10), (5, 500..520)] {
         let others = (500..520).zip((1..=threads).cycle());
