@@ -56,21 +56,19 @@ fn scattered_hot_set_moves_to_fast_memory_in_few_moves() {
     assert!((hot / 10..hot * 3).contains(&moved), "{moved} pages moved for a hot set of {hot}");
 }
 
-/// Time for all subjects to act, at a time scale of 1.
-const SETTLING_ALL: Duration = Duration::from_secs(24);
-
-/// With half the memory a program takes half the time, and the subjects act twice as often.
+/// With half the memory a program takes half the time, and the subjects act twice as often. NUMA balancing is
+/// not among them: the share that it reaches is another one in each run of this program, 0.05 to 0.56.
 #[test]
 fn ranking_is_the_same_at_half_the_time_scale() {
     if let Some(scale) = scale_in_guest() {
         let pieces = PIECES * 8 / scale as usize;
-        return in_guest(pieces, (pieces - pieces / 5..pieces).collect(), SETTLING_ALL / scale);
+        return in_guest(pieces, (pieces - pieces / 5..pieces).collect(), SETTLING / scale);
     }
     let mut rankings = Vec::new();
     // The kernel's memory, of more than 100 MiB, is not divided.
     for (scale, dram_mib) in [(8, 240), (4, 384)] {
         let test = "ranking_is_the_same_at_half_the_time_scale";
-        let subjects = "default,numab=2+demotion,memtide:local+relative-heat";
+        let subjects = "default,weighted,memtide:local+relative-heat";
         let Some(parsed) = compared(test, subjects, (scale, dram_mib)) else { return };
         let shares = [0, 1, 2].map(|row| lab::traffic_share(&parsed, row, ["dram", "cxl"]));
         println!("traffic of dram at a time scale of {scale}: {shares:?}");
