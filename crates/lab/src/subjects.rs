@@ -151,22 +151,10 @@ impl Subject {
         tools: &Tools,
         scale: TimeScale,
     ) -> Result<Setting, LabError> {
-        let mut setting = self.own_setting(machine, layout, tools, scale)?;
-        setting.writes.extend(scale.khugepaged());
-        Ok(setting)
-    }
-
-    fn own_setting(
-        &self,
-        machine: &Machine,
-        layout: &Layout,
-        tools: &Tools,
-        scale: TimeScale,
-    ) -> Result<Setting, LabError> {
         let numbers = layout.linux_numbers();
         let all = |mode| Some(MemoryPolicy { mode, nodes: numbers.iter().map(|number| 1 << number).sum() });
         let quiet = || vec![write(NUMA_BALANCING, "0")];
-        Ok(match &self.way {
+        let mut setting = match &self.way {
             Way::Default => Setting { writes: quiet(), ..Setting::default() },
             Way::Interleave => Setting { policy: all(INTERLEAVE), writes: quiet(), ..Setting::default() },
             Way::Weighted(given) => {
@@ -208,7 +196,9 @@ impl Subject {
                     ..Setting::default()
                 }
             }
-        })
+        };
+        setting.writes.extend(scale.khugepaged());
+        Ok(setting)
     }
 
     fn in_guest_order(

@@ -14,7 +14,7 @@ use super::pmu::SampledEvent;
 use super::{Sampled, Source};
 use crate::processes::Process;
 use crate::sensors::Watched;
-use crate::sys::perf::set_sample_period;
+use crate::sys::perf::{not_opened, set_sample_period};
 use crate::topology::FrameNodes;
 use crate::topology::sysfs::Sysfs;
 
@@ -173,15 +173,7 @@ impl Perf {
             counter.enable()?;
             counter.sampled(bytes)
         });
-        opened.map_err(|error| {
-            let hint = match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    "; it needs CAP_PERFMON, or /proc/sys/kernel/perf_event_paranoid of at most 0"
-                }
-                _ => "",
-            };
-            io::Error::new(error.kind(), format!("perf_event_open on CPU {cpu}: {error}{hint}"))
-        })
+        opened.map_err(|error| not_opened(&format!("perf_event_open on CPU {cpu}"), &error))
     }
 
     /// An access of a watched process; `None` if it did not wait for memory, or is not known well enough.

@@ -11,6 +11,7 @@ use memtide_core::{LINE_BYTES, NodeId};
 use perf_event::events::{Dynamic, DynamicBuilder};
 use perf_event::{Builder, Counter};
 
+use crate::sys::perf::not_opened;
 use crate::topology::cpu_list;
 
 const SYSFS: &str = "/sys";
@@ -183,16 +184,8 @@ fn open(unit: &Path, event: &EventName, cpu: u16) -> io::Result<(Counter, f64)> 
     let mut builder = Builder::new(event);
     builder.any_pid().one_cpu(cpu.into()).include_kernel().include_hv();
     let opened = builder.build().and_then(|mut counter| counter.enable().map(|()| counter));
-    let counter = opened.map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                "; it needs CAP_PERFMON, or /proc/sys/kernel/perf_event_paranoid of at most 0"
-            }
-            _ => "",
-        };
-        io::Error::new(error.kind(), format!("{}, CPU {cpu}: {error}{hint}", unit.display()))
-    })?;
-    Ok((counter, bytes))
+    let place = format!("{} on CPU {cpu}", unit.display());
+    Ok((opened.map_err(|error| not_opened(&place, &error))?, bytes))
 }
 
 /// Bytes of a count, by sysfs: 2^-14 MiB for a line. Without a unit a count is a line.

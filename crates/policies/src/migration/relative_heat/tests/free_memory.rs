@@ -78,8 +78,8 @@ fn exchange_that_costs_more_than_it_saves_is_not_made() {
 
 #[test]
 fn free_memory_that_an_exchange_needs_first_may_take_several_epochs() {
-    // At most so many promotions in an epoch, and the demotions for them; and 20 for free memory, as far as
-    // they are not more than promotions.
+    // `pages` promotions in an epoch at most, and the demotions for them; before them 20 demotions for free
+    // memory, of which an epoch has `pages` at most, too.
     for (pages, exchanged) in [(40, (40, 60)), (20, (20, 40)), (12, (0, 24))] {
         let regions = [region(0, 100, SLOW, 40), region(200, 970, FAST, 4)];
         let mut view = seen(&regions, 0);
