@@ -200,9 +200,11 @@ impl Config {
 
     /// With the policy's parameters at the time scale.
     fn at_time_scale(self) -> Result<Config, DaemonError> {
+        if self.time_scale == 1 {
+            return Ok(self);
+        }
         match at_time_scale(&self.policy, self.time_scale) {
-            Ok(policy) if self.time_scale > 1 => Ok(Config { policy, ..self }),
-            Ok(_) => Ok(self),
+            Ok(policy) => Ok(Config { policy, ..self }),
             Err(why) => {
                 let why = format!("divided by {}: {why}", self.time_scale);
                 Err(self.fault("time_scale", why))

@@ -264,6 +264,30 @@ mod tests {
     }
 
     #[test]
+    fn units_without_listed_events_count_lines_by_their_fields() {
+        let sysfs = sysfs(&[(0, "0-3")]);
+        let devices = sysfs.path().join(DEVICES);
+        fs::rename(devices.join("uncore_imc_0"), devices.join("amd_umc_0")).expect("another unit");
+        // Software events ignore the second word: each is the clock of a CPU.
+        for (field, bits) in [("event", "config1:0-7\n"), ("rdwrmask", "config1:8-9\n")] {
+            fs::write(devices.join("amd_umc_0/format").join(field), bits).expect("a file");
+        }
+        let mut controllers = match Controllers::open_in(sysfs.path()) {
+            Ok(controllers) => controllers,
+            Err(error) => {
+                assert!(error.to_string().contains("perf_event_paranoid"), "{error}");
+                return;
+            }
+        };
+        assert!(controllers.name().contains("AMD"));
+        let before = controllers.read(&[NodeId(0)])[0].expect("counts");
+        thread::sleep(Duration::from_millis(20));
+        let after = controllers.read(&[NodeId(0)])[0].expect("counts");
+        let passed = [after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes];
+        assert!(passed.iter().all(|&bytes| bytes >= 64 * 10_000_000), "64 bytes each ns of {passed:?}");
+    }
+
+    #[test]
     fn sockets_of_several_nodes_and_systems_without_controllers_are_refused() {
         let refused = |sysfs: &Path| Controllers::open_in(sysfs).expect_err("no counters").to_string();
         let divided = sysfs(&[(0, "0-1"), (1, "2-3")]);
