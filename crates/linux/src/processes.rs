@@ -65,42 +65,53 @@ impl Process {
     }
 }
 
-/// The large processes of this system. All are looked at in scans; between them only the large ones of the
-/// last scan.
+/// The large processes of this system. All are looked at in scans; between them only the sizes of those that
+/// were large.
 #[derive(Debug, Default)]
 pub struct LargeProcesses {
-    /// When the last scan was, its limit, and what it found.
-    scanned: Option<(Duration, u64, Vec<Pid>)>,
+    last: Option<Scan>,
+}
+
+#[derive(Debug)]
+struct Scan {
+    /// Time since boot.
+    at: Duration,
+    least_pages: u64,
+    found: Vec<Process>,
 }
 
 impl LargeProcesses {
     /// All processes with at least this many resident base pages, by id. One that exits meanwhile is left
-    /// out; one that has started or grown is in it after `scan_interval` at most: a scan costs the kernel
-    /// some 25,000 instructions a process. For those below the limit only the size is read.
+    /// out; one that has started, grown, or changed its name, owner or control group is in it so after
+    /// `scan_interval` at most: a scan costs the kernel some 25,000 instructions a process, and more for a
+    /// large one.
     ///
     /// # Errors
     /// If /proc cannot be read.
     pub fn read(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-        let is_new = |&(at, least, _): &(Duration, u64, Vec<Pid>)| {
-            least == least_pages && now.saturating_sub(at) < scan_interval
-        };
-        if !self.scanned.as_ref().is_some_and(is_new) {
-            self.scanned = Some((now, least_pages, scan(least_pages)?));
+        let is_recent =
+            |scan: &Scan| scan.least_pages == least_pages && now.saturating_sub(scan.at) < scan_interval;
+        match self.last.as_mut().filter(|scan| is_recent(scan)) {
+            Some(scan) => scan.found.retain_mut(|process| {
+                let pages = resident_pages(process.pid.as_raw_nonzero().get());
+                process.resident_pages = pages.unwrap_or(0);
+                process.resident_pages >= least_pages
+            }),
+            None => self.last = Some(Scan { at: now, least_pages, found: scan(least_pages)? }),
         }
-        let pids = self.scanned.iter().flat_map(|(_, _, pids)| pids);
-        Ok(pids.filter_map(|&pid| one(pid)).filter(|process| process.resident_pages >= least_pages).collect())
+        Ok(self.last.iter().flat_map(|scan| &scan.found).cloned().collect())
     }
 }
 
-/// Ids of all processes with at least this many resident base pages, in order.
-fn scan(least_pages: u64) -> io::Result<Vec<Pid>> {
+/// All processes with at least this many resident base pages, by id. For the others only the size is read.
+fn scan(least_pages: u64) -> io::Result<Vec<Process>> {
     let numbers =
         fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let large = numbers.filter(|&pid| resident_pages(pid).is_some_and(|pages| pages >= least_pages));
     let mut pids: Vec<Pid> = large.filter_map(Pid::from_raw).collect();
     pids.sort_by_key(|pid| pid.as_raw_nonzero());
-    Ok(pids)
+    Ok(pids.into_iter().filter_map(one).filter(|process| process.resident_pages >= least_pages).collect())
 }
 
 /// Processor time of this process.

@@ -154,12 +154,12 @@ fn has_access_samples(open: &[(usize, Sensor, Box<dyn Sense>)]) -> bool {
 }
 
 /// The sampling of regions beside access samples, if a policy asked for those first. Regions need only show
-/// which pages there are then: a tenth of them, for a tenth of the budget.
+/// which pages there are then: a tenth of them, for a fifth of the budget.
 fn beside_samples(regions: RegionSampling) -> RegionSampling {
-    let tenth = |whole: u32| (whole / 10).max(1);
+    let part = |whole: u32, divisor: u32| (whole / divisor).max(1);
     RegionSampling {
-        budget_bp: regions.budget_bp.map(tenth),
-        regions_max: tenth(regions.regions_max),
+        budget_bp: regions.budget_bp.map(|bp| part(bp, 5)),
+        regions_max: part(regions.regions_max, 10),
         ..regions
     }
 }
@@ -229,13 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_beside_access_samples_are_a_tenth_for_a_tenth_of_the_budget() {
+    fn regions_beside_access_samples_are_a_tenth_for_a_fifth_of_the_budget() {
         let of = |budget_bp, regions_max| {
             let sampling = RegionSampling { budget_bp, regions_max, ..RegionSampling::default() };
             let beside = beside_samples(sampling);
             (beside.budget_bp, beside.regions_max)
         };
-        assert_eq!(of(Some(100), 1000), (Some(10), 100));
+        assert_eq!(of(Some(100), 1000), (Some(20), 100));
         assert_eq!(of(Some(3), 3), (Some(1), 1));
         assert_eq!(of(None, 1000), (None, 100));
     }

@@ -4,6 +4,7 @@ mod damon;
 mod exact;
 mod located;
 mod monitors;
+mod pace;
 mod smaps;
 mod soft_dirty;
 
@@ -18,6 +19,7 @@ pub use self::damon::Damon;
 use self::exact::PageFrames;
 use self::located::{Located, Run, Sample, refine, runs};
 use self::monitors::Chosen;
+use self::pace::Pace;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
@@ -56,12 +58,15 @@ pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Resul
 }
 
 impl RegionSensor {
+    /// Half of the budget is the monitor's, half is for looking up where pages are.
     fn new(sampling: &RegionSampling, wanted: Option<Kind>) -> io::Result<RegionSensor> {
         let writes =
             sampling.writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
-        let monitor = monitors::choose(sampling, wanted)?;
+        let half = sampling.budget_bp.map(|bp| bp.div_ceil(2));
+        let monitor = monitors::choose(&RegionSampling { budget_bp: half, ..*sampling }, wanted)?;
         let draws = Xoshiro256PlusPlus::seed_from_u64(1);
-        let page_frames = PageFrames::default();
+        let pace = half.map_or_else(Pace::default, |bp| Pace::share(f64::from(bp) / 1e4));
+        let page_frames = PageFrames::new(pace);
         Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws, page_frames })
     }
 

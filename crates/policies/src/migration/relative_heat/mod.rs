@@ -124,7 +124,7 @@ const EPOCHS_MIN: i32 = 3;
 const RATIO_MIN: f64 = 2.0;
 
 /// Shares of the budget that decisions and access samples get; the rest is for regions beside samples.
-const DECISIONS_SHARE: f64 = 0.5;
+const DECISIONS_SHARE: f64 = 0.4;
 const SAMPLES_SHARE: f64 = 0.4;
 
 /// Spans remembered for each region of the monitor.
