@@ -1,13 +1,17 @@
 //! Rests between decisions by samples: they take processor time, too. Rests last while next to nothing moves,
-//! and until the budget has made up for what decisions took beyond a part of what their plans save.
+//! and until the budget has made up for what decisions took beyond a part of what their plans save. That may
+//! take long, unless more accesses than before go to slow memory.
 
 use serde::{Deserialize, Serialize};
 
 /// Most epochs from one decision to the next.
 const EPOCHS_MAX: u32 = 4;
 
-/// Most epochs for which a decision that took more than the budget is made up for.
-const REST_MAX: u32 = 16;
+/// Most epochs for which a decision that took more than the budget is made up for; and while the share of
+/// accesses that go to slow memory is larger than it was by `WORSE`.
+const REST_MAX: u32 = 32;
+const REST_MAX_IF_WORSE: u32 = 8;
+const WORSE: f64 = 0.05;
 
 /// Share of the waiting that a plan saves which its decision may take beyond the budget.
 const SAVED_SHARE: f64 = 0.1;
@@ -25,11 +29,16 @@ pub(super) struct Calm {
     passed: u32,
     /// Processor time in ns that the policy took beyond its budget; below 0: what is left of it.
     debt_ns: f64,
+    /// Sampled accesses, and those of slow memory: of an epoch, and half as much of each one before it.
+    accesses: f64,
+    slow: f64,
+    /// Least share of slow memory since the last decision.
+    slow_share: f64,
 }
 
 impl Default for Calm {
     fn default() -> Calm {
-        Calm { interval: 1, passed: 0, debt_ns: 0.0 }
+        Calm { interval: 1, passed: 0, debt_ns: 0.0, accesses: 0.0, slow: 0.0, slow_share: 1.0 }
     }
 }
 
@@ -40,9 +49,29 @@ impl Calm {
     pub fn end_epoch(&mut self, by_regions: bool, spent_ns: f64, budget_ns: f64) -> Option<u32> {
         self.passed += 1;
         self.debt_ns = (self.debt_ns + spent_ns - budget_ns).max(-budget_ns);
-        let is_made_up_for = self.debt_ns <= 0.0 || self.passed >= REST_MAX;
+        let rest_max = if self.end_samples() { REST_MAX_IF_WORSE } else { REST_MAX };
+        let is_made_up_for = self.debt_ns <= 0.0 || self.passed >= rest_max;
         let is_due = by_regions || (self.passed >= self.interval && is_made_up_for);
-        is_due.then(|| std::mem::take(&mut self.passed))
+        is_due.then(|| {
+            self.slow_share = 1.0;
+            std::mem::take(&mut self.passed)
+        })
+    }
+
+    /// Adds accesses of a node on the fastest tier, or of a slower one.
+    pub fn add(&mut self, is_fast: bool, accesses: f64) {
+        self.accesses += accesses;
+        if !is_fast {
+            self.slow += accesses;
+        }
+    }
+
+    /// Ends an epoch's samples; returns whether more accesses than before go to slow memory.
+    fn end_samples(&mut self) -> bool {
+        let share = if self.accesses > 0.0 { self.slow / self.accesses } else { 0.0 };
+        self.slow_share = self.slow_share.min(share);
+        (self.accesses, self.slow) = (self.accesses / 2.0, self.slow / 2.0);
+        share > self.slow_share + WORSE
     }
 
     /// Records a decision to move this many of the fastest tier's pages, which saves waiting.
@@ -84,7 +113,7 @@ mod tests {
     #[test]
     fn decisions_keep_to_the_budget() {
         // Each decision takes this many epochs' budget, and an epoch's events a tenth of one.
-        for (cost, every) in [(0.5, 1), (2.0, 2), (5.0, 5), (1000.0, 16)] {
+        for (cost, every) in [(0.5, 1), (2.0, 2), (5.0, 5), (1000.0, 32)] {
             let mut calm = Calm::default();
             let (mut last, mut spent) = (0, 0.1);
             let mut intervals = Vec::new();
@@ -103,6 +132,25 @@ mod tests {
                 "{cost}: {intervals:?}"
             );
             assert!(end_epoch(&mut calm, true, (1000.0, 1.0)).is_some(), "by regions");
+        }
+    }
+
+    #[test]
+    fn rest_is_short_once_more_accesses_go_to_slow_memory() {
+        for (slow_later, expected) in [(0.31, 32), (0.5, 8), (0.1, 32)] {
+            let mut calm = Calm::default();
+            let mut decided = Vec::new();
+            for epoch in 0..60 {
+                let slow = if epoch < 3 { 0.3 } else { slow_later };
+                calm.add(true, 1000.0 * (1.0 - slow));
+                calm.add(false, 1000.0 * slow);
+                let spent = if epoch == 1 { 1e6 } else { 0.0 };
+                if end_epoch(&mut calm, false, (spent, 1.0)).is_some() {
+                    decided.push(epoch);
+                    calm.decided(1000, 1000, 0.0);
+                }
+            }
+            assert_eq!(decided[..2], [0, expected], "{slow_later}");
         }
     }
 

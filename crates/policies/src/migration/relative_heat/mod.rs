@@ -413,6 +413,7 @@ impl Migration for RelativeHeat {
                 if let Some(node) = self.nodes.get(sample.node.index()) {
                     let weight = if sample.write { self.store_weight } else { 1.0 };
                     self.sampled.add(sample, weight, node.idle);
+                    self.calm.add(self.tiers.tier(sample.node) == 0, f64::from(sample.period));
                     sample.latency.into_iter().for_each(|took| self.latencies.add(sample.node, took));
                 }
             }
