@@ -74,7 +74,9 @@ impl<H: DaemonHost> Daemon<H> {
         Ok(())
     }
 
-    pub(crate) fn epoch(&mut self) {
+    /// Runs one epoch: lists the processes, observes those that are watched, and moves pages as the policy
+    /// decides. Errors are logged, and reported by `memtide status`.
+    pub fn epoch(&mut self) {
         let (me, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
         match self.host.processes(self.config.least_mib << 8, self.config.scan_interval()) {
             Ok(all) => {

@@ -9,6 +9,7 @@ pub mod live;
 pub mod machines;
 pub mod measure;
 pub mod movers;
+mod pace;
 pub mod placement;
 pub mod processes;
 pub mod sensors;

@@ -4,11 +4,16 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use std::{fs, io};
 
+use memtide_core::Time;
 use procfs::FromRead;
 use procfs::ProcError;
 use procfs::process::{self, ProcState, Status};
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::pace::Pace;
+use crate::sys::time::thread_time;
 
 /// Why a process's memory is not accessible.
 pub const FORBIDDEN: &str =
@@ -65,43 +70,60 @@ impl Process {
     }
 }
 
+/// Share of a core that the list of large processes may take. A scan takes some 65 us of a large process, and
+/// its size some 4 us (Linux 6.18, an AMD EPYC of Zen 4).
+const LISTING_SHARE: f64 = 0.005;
+
 /// The large processes of this system. All are looked at in scans; between them only the sizes of those that
-/// were large.
-#[derive(Debug, Default)]
+/// were large, and whether they are still there.
+#[derive(Debug)]
 pub struct LargeProcesses {
     last: Option<Scan>,
+    pace: Pace,
 }
 
 #[derive(Debug)]
 struct Scan {
-    /// Time since boot.
-    at: Duration,
+    at: Time,
     least_pages: u64,
     found: Vec<Process>,
 }
 
+impl Default for LargeProcesses {
+    fn default() -> LargeProcesses {
+        LargeProcesses { last: None, pace: Pace::share(LISTING_SHARE) }
+    }
+}
+
 impl LargeProcesses {
-    /// All processes with at least this many resident base pages, by id. One that exits meanwhile is left
-    /// out; one that has started, grown, or changed its name, owner or control group is in it so after
-    /// `scan_interval` at most: a scan costs the kernel some 25,000 instructions a process, and more for a
-    /// large one.
+    /// All processes with at least this many resident base pages, by id. One that has exited is left out; one
+    /// that has started, grown, or changed its name, owner or control group is in it so after
+    /// `scan_interval`. Both wait longer where there are so many processes that the list would take more than
+    /// half a percent of a core.
     ///
     /// # Errors
     /// If /proc cannot be read.
     pub fn read(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-        let is_recent =
-            |scan: &Scan| scan.least_pages == least_pages && now.saturating_sub(scan.at) < scan_interval;
-        match self.last.as_mut().filter(|scan| is_recent(scan)) {
-            Some(scan) => scan.found.retain_mut(|process| {
+        let (now, begun) = (Time::from_ns(now.as_nanos() as f64), thread_time());
+        let is_recent = |scan: &Scan| Duration::from_nanos(now.since(scan.at).as_ns() as u64) < scan_interval;
+        match self.last.as_mut().filter(|scan| scan.least_pages == least_pages) {
+            Some(scan) if !self.pace.is_due(now) => scan.found.retain(|process| is_there(process.pid)),
+            Some(scan) if is_recent(scan) => scan.found.retain_mut(|process| {
                 let pages = resident_pages(process.pid.as_raw_nonzero().get());
                 process.resident_pages = pages.unwrap_or(0);
                 process.resident_pages >= least_pages
             }),
-            None => self.last = Some(Scan { at: now, least_pages, found: scan(least_pages)? }),
+            _ => self.last = Some(Scan { at: now, least_pages, found: scan(least_pages)? }),
         }
+        self.pace.spend(now, thread_time().saturating_sub(begun));
         Ok(self.last.iter().flat_map(|scan| &scan.found).cloned().collect())
     }
+}
+
+/// Whether there is a process with this id.
+fn is_there(pid: Pid) -> bool {
+    test_kill_process(pid) != Err(Errno::SRCH)
 }
 
 /// All processes with at least this many resident base pages, by id. For the others only the size is read.
@@ -255,14 +277,35 @@ mod tests {
 
     #[test]
     fn process_that_exited_since_the_last_scan_is_left_out() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
-        let pid = Pid::from_child(&child);
+        // Right after a scan it is asked whether the process is there; without a share, its size is read.
+        for pace in [Pace::share(LISTING_SHARE), Pace::default()] {
+            let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+            let pid = Pid::from_child(&child);
+            let mut large = LargeProcesses { last: None, pace };
+            let mut is_found =
+                || large.read(1, INTERVAL).expect("/proc").iter().any(|process| process.pid == pid);
+            assert!(is_found());
+            child.stdin.take();
+            child.wait().expect("its end");
+            assert!(!is_found());
+        }
+    }
+
+    #[test]
+    fn listing_waits_until_its_share_of_a_core_has_passed() {
+        let me = rustix::process::getpid();
         let mut large = LargeProcesses::default();
-        let mut is_found =
-            || large.read(1, INTERVAL).expect("/proc").iter().any(|process| process.pid == pid);
-        assert!(is_found());
-        child.stdin.take();
-        child.wait().expect("its end");
-        assert!(!is_found());
+        let mut size = |large: &mut LargeProcesses| {
+            let scan = large.last.as_mut().expect("a scan");
+            scan.found.iter_mut().for_each(|process| process.resident_pages = u64::MAX);
+            let found = large.read(1, Duration::ZERO).expect("/proc");
+            found.iter().find(|process| process.pid == me).expect("this process").resident_pages
+        };
+        large.read(1, Duration::ZERO).expect("/proc");
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("a time");
+        large.pace.spend(Time::from_ns(now.as_nanos() as f64), Duration::from_secs(1));
+        assert_eq!(size(&mut large), u64::MAX, "as it was");
+        large.pace = Pace::share(LISTING_SHARE);
+        assert!(size(&mut large) < u64::MAX);
     }
 }

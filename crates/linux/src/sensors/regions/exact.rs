@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use super::Found;
 use super::located::{Located, Run};
-use super::pace::Pace;
+use crate::pace::Pace;
 use crate::processes::Process;
 use crate::sensors::{Changed, Watched};
 use crate::sys::pagemap::{ENTRY_BYTES, frames, present};

@@ -4,7 +4,6 @@ mod damon;
 mod exact;
 mod located;
 mod monitors;
-mod pace;
 mod smaps;
 mod soft_dirty;
 
@@ -19,12 +18,12 @@ pub use self::damon::Damon;
 use self::exact::PageFrames;
 use self::located::{Located, Run, Sample, refine, runs};
 use self::monitors::Chosen;
-use self::pace::Pace;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};
 use crate::movers::nodes_of;
+use crate::pace::Pace;
 use crate::processes::{FORBIDDEN, Process};
 use crate::sys::pagemap::huge_pages;
 
