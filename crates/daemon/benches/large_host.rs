@@ -223,8 +223,7 @@ fn daemon() -> Daemon<LargeHost> {
     let config = source.read().expect("the default configuration");
     let machine = bundled::machine("ddr5-cxl").expect("a bundled machine").expect("a checked machine");
     let policy = memtide_policies::parse("local+relative-heat").expect("a policy").migration(&machine);
-    let numbers =
-        Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: vec![CpuId(0)], scan_pages: 0 };
+    let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: vec![CpuId(0)], scan_pages: 0 };
     let setup = Setup { numbers, machine, policy };
     Daemon::on(LargeHost::new(), setup, source, config, Box::new(|_| ())).expect("a daemon")
 }

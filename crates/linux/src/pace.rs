@@ -19,6 +19,11 @@ impl Pace {
         Pace { share: Some(share), ..Pace::default() }
     }
 
+    /// Whether work may have to wait.
+    pub fn is_limited(&self) -> bool {
+        self.share.is_some()
+    }
+
     /// Whether work that can wait may be done now: what was spent before is made up for.
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.due

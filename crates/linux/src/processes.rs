@@ -295,7 +295,7 @@ mod tests {
     fn listing_waits_until_its_share_of_a_core_has_passed() {
         let me = rustix::process::getpid();
         let mut large = LargeProcesses::default();
-        let mut size = |large: &mut LargeProcesses| {
+        let size = |large: &mut LargeProcesses| {
             let scan = large.last.as_mut().expect("a scan");
             scan.found.iter_mut().for_each(|process| process.resident_pages = u64::MAX);
             let found = large.read(1, Duration::ZERO).expect("/proc");

@@ -102,7 +102,7 @@ impl Watched {
 
     /// The machine's number of a node of the system.
     pub fn number(&self, id: NodeId) -> Option<NodeId> {
-        self.numbers.nodes.iter().position(|known| *known == id).map(NodeId::from)
+        self.numbers.of_node(id)
     }
 }
 

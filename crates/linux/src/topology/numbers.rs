@@ -26,6 +26,11 @@ pub struct FewInitiators {
 }
 
 impl Numbers {
+    /// The machine's number of a node of the system.
+    pub fn of_node(&self, id: NodeId) -> Option<NodeId> {
+        self.nodes.iter().position(|known| *known == id).map(NodeId::from)
+    }
+
     /// The mapping for a machine whose nodes are those of `system` with memory, in order, and whose
     /// initiators are those with CPUs.
     ///

@@ -41,6 +41,15 @@ impl Run {
     }
 }
 
+/// Adds pages after all others, if there are any.
+pub fn append(runs: &mut Vec<Run>, start: u64, end: u64, located: Located) {
+    match runs.last_mut() {
+        _ if start >= end => {}
+        Some(last) if last.located == located && last.end == start => last.end = end,
+        _ => runs.push(Run { start, end, located }),
+    }
+}
+
 /// A page, and where it is; `None` if it is not resident.
 pub type Sample = (u64, Option<Located>);
 

@@ -4,37 +4,32 @@ mod damon;
 mod exact;
 mod located;
 mod monitors;
+mod places;
+mod sampled;
 mod smaps;
 mod soft_dirty;
 
 use std::io;
+use std::ops::Range;
 
+use memtide_core::Vpn;
 use memtide_core::policy::{Answer, Event, Region, RegionSampling, Sensor, View};
-use memtide_core::{NodeId, PageSize, Vpn};
-use rand_core::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub use self::damon::Damon;
 use self::exact::PageFrames;
-use self::located::{Located, Run, Sample, refine, runs};
+use self::located::{Located, Run};
 use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
+use self::places::Places;
+use self::sampled::PageSampler;
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};
-use crate::movers::nodes_of;
 use crate::pace::Pace;
 use crate::processes::{FORBIDDEN, Process};
-use crate::sys::pagemap::huge_pages;
 
-/// Sampled pages per region (maximum, minimum) and over all regions. Each costs the kernel thousands of
-/// instructions.
-const SAMPLED_MAX: u64 = 16;
-const SAMPLED_MIN: u64 = 2;
-const SAMPLED_TOTAL: u64 = 512;
-
-/// Maximum pages of a process that are looked at for the borders between samples on different nodes.
-const REFINED_MAX: usize = 512;
+/// Minimum epochs for which pages are taken to be where they were looked up, while next to none come or go.
+const LOOKED_UP_EPOCHS: u32 = 8;
 
 /// Consecutive failures after which another monitor is selected.
 const FAILURES_MAX: u32 = 3;
@@ -47,8 +42,9 @@ struct RegionSensor {
     failures: u32,
     has_worked: bool,
     writes: Option<SoftDirty>,
-    draws: Xoshiro256PlusPlus,
+    sampler: PageSampler,
     page_frames: PageFrames,
+    places: Places,
 }
 
 pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
@@ -63,10 +59,16 @@ impl RegionSensor {
             sampling.writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
         let half = sampling.budget_bp.map(|bp| bp.div_ceil(2));
         let monitor = monitors::choose(&RegionSampling { budget_bp: half, ..*sampling }, wanted)?;
-        let draws = Xoshiro256PlusPlus::seed_from_u64(1);
         let pace = half.map_or_else(Pace::default, |bp| Pace::share(f64::from(bp) / 1e4));
-        let page_frames = PageFrames::new(pace);
-        Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws, page_frames })
+        Ok(RegionSensor {
+            monitor,
+            failures: 0,
+            has_worked: false,
+            writes,
+            sampler: PageSampler::new(),
+            page_frames: PageFrames::default(),
+            places: Places::new(pace),
+        })
     }
 
     /// Watches the processes again from the next call on; after several consecutive failures, by another
@@ -106,75 +108,56 @@ impl RegionSensor {
     }
 
     /// Splits the monitor's runs into runs on one node, page by page if the frames of `frames_left` base
-    /// pages may be looked up.
+    /// pages may be looked up, else by this many pages of each.
     fn locate(
         &mut self,
         process: &Process,
         found: &[Found],
-        (parts, frames_left): (u64, &mut u64),
-        watched: &mut Watched,
-        view: &mut View,
-    ) -> io::Result<()> {
-        let left = frames_left.checked_sub(process.resident_pages).filter(|_| self.writes.is_none());
-        if let Some(left) = left
-            && let Some(all) = self.page_frames.runs(process, found, watched)
-        {
-            *frames_left = left;
-            push_runs(process, found, &all, view);
-            return Ok(());
-        }
-        let all = self.locate_by_samples(process, found, parts, watched)?;
-        push_runs(process, found, &all, view);
-        Ok(())
-    }
-
-    /// The runs of each region, to the resolution of one sampled page per equal part of a region.
-    fn locate_by_samples(
-        &mut self,
-        process: &Process,
-        found: &[Found],
-        parts: u64,
+        (pages, frames_left): (u64, &mut u64),
         watched: &mut Watched,
     ) -> io::Result<Vec<Vec<Run>>> {
-        let asked: Vec<Vec<u64>> = found.iter().map(|found| self.draw_pages(found, parts)).collect();
-        let all = asked.concat();
-        let nodes = nodes_of(process.pid, &all)?;
-        let written = self.written(process, &all, &mut watched.troubles);
-        let huge = huge_pages(process.pid);
-        let place = |id: Option<NodeId>, page, written| {
-            let size = if huge(page) { PageSize::Huge } else { PageSize::Base };
-            Some(Located { node: watched.number(id?)?, size, written })
-        };
-        let located = nodes.iter().zip(&all).zip(written);
-        let mut located = located.map(|((&id, &page), written)| (page, place(id, page, written)));
-        let mut samples: Vec<Vec<Sample>> =
-            asked.iter().map(|asked| located.by_ref().take(asked.len()).collect()).collect();
-        refine(&mut samples, REFINED_MAX, |pages| {
-            let nodes = nodes_of(process.pid, pages)?;
-            Ok(nodes.iter().zip(pages).map(|(&id, &page)| place(id, page, false)).collect())
-        })?;
-        Ok(found.iter().zip(&samples).map(|(found, samples)| runs(found, samples)).collect())
-    }
-
-    /// Whether each page was written recently; false for all if writes are not requested.
-    fn written(&mut self, process: &Process, pages: &[u64], troubles: &mut Vec<String>) -> Vec<bool> {
-        let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
-        writes.written(process, pages).unwrap_or_else(|error| {
-            troubles.push(format!("soft-dirty: {error}"));
-            vec![false; pages.len()]
+        let RegionSensor { writes, sampler, page_frames, places, .. } = self;
+        let pid = process.pid;
+        if let Some(writes) = writes {
+            let Watched { numbers, troubles, .. } = watched;
+            let written = |pages: &[u64]| written(writes, process, pages, troubles);
+            return sampler.runs(pid, found, pages, |id| numbers.of_node(id), written);
+        }
+        let watched: &Watched = watched;
+        let number = |id| watched.number(id);
+        let left = frames_left.checked_sub(process.resident_pages).filter(|_| page_frames.are_readable());
+        *frames_left = left.unwrap_or(*frames_left);
+        let epochs = if left.is_some() { LOOKED_UP_EPOCHS } else { 1 };
+        places.runs(process, found, watched, epochs, |missing| {
+            if left.is_some()
+                && let Some(runs) = page_frames.runs(pid, missing, number)
+            {
+                return Ok(runs);
+            }
+            let region = |pages: &Range<u64>| Found {
+                start: pages.start,
+                pages: pages.end - pages.start,
+                accesses: 0,
+                age: 0,
+            };
+            let missing: Vec<Found> = missing.iter().map(region).collect();
+            let runs = sampler.runs(pid, &missing, pages, number, |pages| vec![false; pages.len()])?;
+            Ok(runs.concat())
         })
     }
+}
 
-    /// Pages of a region, one at random from each of this many equal parts.
-    fn draw_pages(&mut self, found: &Found, parts: u64) -> Vec<u64> {
-        let parts = found.pages.min(parts);
-        (0..parts)
-            .map(|part| {
-                let (from, to) = (found.pages * part / parts, found.pages * (part + 1) / parts);
-                found.start + from + self.draws.next_u64() % (to - from)
-            })
-            .collect()
-    }
+/// Whether each page was written recently.
+fn written(
+    writes: &mut SoftDirty,
+    process: &Process,
+    pages: &[u64],
+    troubles: &mut Vec<String>,
+) -> Vec<bool> {
+    writes.written(process, pages).unwrap_or_else(|error| {
+        troubles.push(format!("soft-dirty: {error}"));
+        vec![false; pages.len()]
+    })
 }
 
 /// Appends the whole pages of each region's runs.
@@ -225,15 +208,18 @@ impl Sense for RegionSensor {
             Err(error) => return self.failed(&error, watched),
         };
         (self.failures, self.has_worked) = (0, true);
-        self.page_frames.keep(&watched.processes);
+        self.places.keep(&watched.processes);
         view.region_samples = self.monitor.monitor.samples();
-        let regions: usize = all.iter().map(Vec::len).sum();
-        let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);
+        let pages = sampled::pages_of_each(all.iter().map(Vec::len).sum());
         let (mut forbidden, mut frames_left) = (None, exact::PAGES_MAX);
         for (process, found) in watched.processes.clone().into_iter().zip(all) {
-            let located = self.locate(&process, &found, (parts, &mut frames_left), watched, view);
-            if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                forbidden.get_or_insert(process);
+            match self.locate(&process, &found, (pages, &mut frames_left), watched) {
+                Ok(runs) => push_runs(&process, &found, &runs, view),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    forbidden.get_or_insert(process);
+                }
+                // It has exited.
+                Err(_) => {}
             }
         }
         watched.troubles.extend(forbidden.map(|Process { pid, name, .. }| {
