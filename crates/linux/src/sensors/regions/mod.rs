@@ -134,17 +134,23 @@ impl RegionSensor {
             {
                 return Ok(runs);
             }
-            let region = |pages: &Range<u64>| Found {
-                start: pages.start,
-                pages: pages.end - pages.start,
-                accesses: 0,
-                age: 0,
-            };
-            let missing: Vec<Found> = missing.iter().map(region).collect();
+            let missing: Vec<Found> = within(found, missing).collect();
             let runs = sampler.runs(pid, &missing, pages, number, |pages| vec![false; pages.len()])?;
             Ok(runs.concat())
         })
     }
+}
+
+/// The parts of regions in these pages, both in order of address.
+fn within<'f>(found: &'f [Found], pages: &'f [Range<u64>]) -> impl Iterator<Item = Found> + 'f {
+    pages.iter().flat_map(move |pages| {
+        let first = found.partition_point(|found| found.start + found.pages <= pages.start);
+        let within = found[first..].iter().take_while(|found| found.start < pages.end);
+        within.map(|found| {
+            let (start, end) = (found.start.max(pages.start), (found.start + found.pages).min(pages.end));
+            Found { start, pages: end - start, ..*found }
+        })
+    })
 }
 
 /// Whether each page was written recently.
@@ -226,5 +232,20 @@ impl Sense for RegionSensor {
             let pid = pid.as_raw_nonzero();
             format!("process {pid} ({name}), and perhaps others, may not be inspected: {FORBIDDEN}")
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_cut_to_the_pages_that_are_asked_for() {
+        let found = |start, pages| Found { start, pages, accesses: 3, age: 7 };
+        let all = [found(0, 10), found(10, 10), found(30, 5)];
+        let cut = |pages: &[Range<u64>]| within(&all, pages).collect::<Vec<_>>();
+        assert_eq!(cut(&[0..20, 30..35]), all);
+        assert_eq!(cut(&[5..12, 15..16, 32..40]), [found(5, 5), found(10, 2), found(15, 1), found(32, 3)]);
+        assert_eq!(cut(&[20..30]), []);
     }
 }
