@@ -1,6 +1,6 @@
 //! A running virtual machine, from start to end.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ pub struct Guest {
     messages: Tail,
     started: Instant,
     hello: Option<(Instant, Hello)>,
+    /// File for `memtide lab node`.
+    booted: PathBuf,
     ended: Option<Instant>,
     kernel: PathBuf,
     boot_limit: Duration,
@@ -106,6 +108,7 @@ impl Guest {
             messages,
             started: Instant::now(),
             hello: None,
+            booted: path.join(run_dir::BOOTED),
             ended: None,
             kernel: spec.kernel.clone(),
             boot_limit: BOOT_LIMIT + BOOT_LIMIT_OF_VCPU * spec.layout.vcpu_initiators.len() as u32,
@@ -122,7 +125,10 @@ impl Guest {
             self.read();
             while let Some(line) = self.messages.line() {
                 match Message::from_json(line.as_bytes()) {
-                    Ok(Message::Hello(hello)) => self.hello = Some((Instant::now(), hello)),
+                    Ok(Message::Hello(hello)) => {
+                        self.hello = Some((Instant::now(), hello));
+                        File::create(&self.booted).map_err(LabError::file(&self.booted, "write it"))?;
+                    }
                     Ok(Message::Refused(what)) => {
                         return Err(LabError::Guest { what, console: String::new() });
                     }

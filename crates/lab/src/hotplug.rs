@@ -1,6 +1,7 @@
 //! Memory hotplug in a running guest.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -8,10 +9,14 @@ use serde_json::{Value, json};
 use crate::error::{LabError, Remedy};
 use crate::layout::Layout;
 use crate::qemu::Qmp;
+use crate::run_dir;
 use crate::running::{HotplugNode, Running, running};
 
 /// Host time limit for a guest to take or release memory.
 const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Time between two looks whether a guest has booted.
+const BOOT_POLL: Duration = Duration::from_millis(100);
 
 /// Event in a guest's report: memory added, memory to be removed (ACPI 6.5, section 6.3.5: `_OST`).
 const EVENT_ADD: u64 = 1;
@@ -33,7 +38,7 @@ pub fn hotplug_nodes(layout: &Layout) -> Vec<HotplugNode> {
 /// A hotpluggable node of a running guest.
 pub struct Hotplug {
     node: HotplugNode,
-    run: u32,
+    guest: Running,
     qmp: Qmp,
 }
 
@@ -49,7 +54,7 @@ impl Hotplug {
             let what = format!("run {} can only plug in {}", guest.run, names.join(", "));
             return Err(LabError::Node { node: node.to_owned(), what });
         };
-        Ok(Hotplug { node: guest.nodes[number].clone(), run: guest.run, qmp: connect(&guest)? })
+        Ok(Hotplug { node: guest.nodes[number].clone(), qmp: connect(&guest)?, guest })
     }
 
     /// Whether the memory is plugged in.
@@ -62,11 +67,24 @@ impl Hotplug {
         Ok(devices.as_array().into_iter().flatten().any(|device| device["data"]["id"] == name.as_str()))
     }
 
-    /// Plugs the memory in and waits until the guest has onlined it.
+    /// Waits until the guest has booted: before that its kernel does not answer.
+    fn wait_for_boot(&self) -> Result<(), LabError> {
+        let booted = self.guest.folder.join(run_dir::BOOTED);
+        while !booted.exists() {
+            if !running()?.contains(&self.guest) {
+                return Err(self.failure("the guest has ended"));
+            }
+            thread::sleep(BOOT_POLL);
+        }
+        Ok(())
+    }
+
+    /// Waits until the guest has booted, plugs the memory in, and waits until the guest has onlined it.
     ///
     /// # Errors
-    /// If it is already plugged in, or the guest refuses it or does not answer.
+    /// If it is already plugged in, or the guest refuses it, does not answer or has ended.
     pub fn add(&mut self) -> Result<(), LabError> {
+        self.wait_for_boot()?;
         if self.is_in()? {
             return Err(self.failure("its memory is already plugged in"));
         }
@@ -101,6 +119,7 @@ impl Hotplug {
     /// If it is not plugged in, the guest refuses, or the guest has not released it in time. It may still do
     /// so later.
     pub fn remove(&mut self, timeout: Duration) -> Result<(), LabError> {
+        self.wait_for_boot()?;
         if !self.is_in()? {
             return Err(self.failure("its memory is not plugged in"));
         }
@@ -136,11 +155,11 @@ impl Hotplug {
     }
 
     fn event(&mut self, until: Instant) -> Result<Option<Value>, LabError> {
-        self.qmp.event(until).map_err(of_qmp(self.run))
+        self.qmp.event(until).map_err(of_qmp(self.guest.run))
     }
 
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, LabError> {
-        self.qmp.execute(command, arguments).map_err(of_qmp(self.run))
+        self.qmp.execute(command, arguments).map_err(of_qmp(self.guest.run))
     }
 
     fn device(&self) -> String {

@@ -25,6 +25,8 @@ pub const RESULTS: &str = "results.json";
 pub const COUNTERS: &str = "counters";
 /// QEMU's control socket (QMP).
 pub const QMP_SOCKET: &str = "monitor";
+/// Present once the guest's agent has started.
+pub const BOOTED: &str = "booted";
 /// QEMU's command line, for a kept folder.
 pub const COMMAND: &str = "command";
 

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
@@ -180,6 +181,23 @@ fn hotplugged_memory_has_node_latency_and_unplugs() {
     assert!(used("cxl").0 >= 64.0 && used("cxl").1 > 100_000, "{parsed:#}");
     assert_eq!(used("dram1"), (0.0, 0), "{parsed:#}");
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn node_is_added_once_the_guest_has_booted() {
+    let Some(lab) = Lab::new() else { return };
+    const WAIT: &str = r"until grep -q 'MemTotal: *524288 kB' /sys/devices/system/node/node[1-9]/meminfo
+        do sleep 0.1; done; echo online";
+    let options = ["--timing", "off", "--absent", "cxl"];
+    let mut guest = lab.start(&options, &["busybox", "sh", "-c", WAIT]);
+    // Until the run is known, before its guest has booted.
+    let is_added = |_| {
+        thread::sleep(Duration::from_millis(10));
+        lab.command(&["node", "add", "cxl"]).output().expect("memtide runs").status.success()
+    };
+    assert!((0..10_000).any(is_added));
+    guest.expect_line("online");
+    guest.finish();
 }
 
 /// The shared node's memory.
