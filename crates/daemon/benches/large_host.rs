@@ -1,5 +1,5 @@
-//! The daemon with `relative-heat` on a host of 1,000 processes and 1 TB, of which a quarter is on fast memory:
-//! epochs with 20,000 access samples each, as 1 % of a core takes them in half a second.
+//! The daemon with `relative-heat` on a host of 1,000 processes and 1 TB, of which a quarter is on fast
+//! memory: epochs with 20,000 access samples each, as 1 % of a core takes them in half a second.
 //!
 //! Every process has 1 GiB in eight regions, half of them of huge pages. Nine tenths of the samples are in a
 //! hot tenth of its pages. Moves and splits take place at once. The first epochs fill the table of pages that
@@ -116,7 +116,7 @@ fn process(pid: Pid) -> Process {
         started_ticks: 1,
         resident_pages: REGIONS * REGION_PAGES,
         name: "program".to_owned(),
-        uid: 0,
+        uid: rustix::process::geteuid().as_raw(),
         ptrace_user: None,
         cgroup: "/".to_owned(),
     }
@@ -242,6 +242,7 @@ fn epoch(daemon: &mut Daemon<LargeHost>) -> Duration {
 fn large_host(criterion: &mut Criterion) {
     let mut daemon = daemon();
     let longest = (0..WARM_UP).map(|_| epoch(&mut daemon)).max().unwrap_or_default();
+    assert_eq!(daemon.host().watched().len(), PROCESSES.unsigned_abs() as usize);
     println!("longest of the first {WARM_UP} epochs: {:.1} ms", longest.as_secs_f64() * 1e3);
     let pages = resident_pages(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or_default();
     println!("resident: {} MiB", pages >> 8);

@@ -109,6 +109,11 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
     /// The reason if pages have no node to move to.
     pub fn no_destination(&self) -> Option<&'static str> {
         setup::no_destination(&self.machine)

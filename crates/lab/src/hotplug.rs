@@ -39,14 +39,15 @@ pub fn hotplug_nodes(layout: &Layout) -> Vec<HotplugNode> {
 pub struct Hotplug {
     node: HotplugNode,
     guest: Running,
-    qmp: Qmp,
+    /// Once it was needed: QEMU has one client at a time.
+    qmp: Option<Qmp>,
 }
 
 impl Hotplug {
     /// Finds a node of the guest that `run` names, or of the only running guest.
     ///
     /// # Errors
-    /// If there is no such guest or node (lists those that exist), or the guest does not answer.
+    /// If there is no such guest or node (lists those that exist).
     pub fn find(run: Option<u32>, node: &str) -> Result<Hotplug, LabError> {
         let guest = choose(running()?, run)?;
         let names: Vec<&str> = guest.nodes.iter().map(|known| known.name.as_str()).collect();
@@ -54,7 +55,7 @@ impl Hotplug {
             let what = format!("run {} can only plug in {}", guest.run, names.join(", "));
             return Err(LabError::Node { node: node.to_owned(), what });
         };
-        Ok(Hotplug { node: guest.nodes[number].clone(), qmp: connect(&guest)?, guest })
+        Ok(Hotplug { node: guest.nodes[number].clone(), guest, qmp: None })
     }
 
     /// Whether the memory is plugged in.
@@ -90,7 +91,7 @@ impl Hotplug {
         }
         let (memory, device, number) = (self.memory(), self.device(), self.node.number);
         // The backend is left over if an unplug timed out here and completed later.
-        let _ = self.qmp.execute("object-del", json!({ "id": memory }));
+        let _ = self.ask("object-del", json!({ "id": memory }));
         let bytes = self.node.mib << 20;
         self.ask("object-add", json!({ "qom-type": "memory-backend-ram", "id": memory, "size": bytes }))?;
         let dimm = json!({
@@ -155,11 +156,21 @@ impl Hotplug {
     }
 
     fn event(&mut self, until: Instant) -> Result<Option<Value>, LabError> {
-        self.qmp.event(until).map_err(of_qmp(self.guest.run))
+        let run = self.guest.run;
+        self.qmp()?.event(until).map_err(of_qmp(run))
+    }
+
+    fn qmp(&mut self) -> Result<&mut Qmp, LabError> {
+        let qmp = match self.qmp.take() {
+            Some(qmp) => qmp,
+            None => Qmp::connect(&self.guest.folder).map_err(of_qmp(self.guest.run))?,
+        };
+        Ok(self.qmp.insert(qmp))
     }
 
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, LabError> {
-        self.qmp.execute(command, arguments).map_err(of_qmp(self.guest.run))
+        let run = self.guest.run;
+        self.qmp()?.execute(command, arguments).map_err(of_qmp(run))
     }
 
     fn device(&self) -> String {
@@ -173,10 +184,6 @@ impl Hotplug {
     fn failure(&self, what: &str) -> LabError {
         LabError::Node { node: self.node.name.clone(), what: what.to_owned() }
     }
-}
-
-fn connect(guest: &Running) -> Result<Qmp, LabError> {
-    Qmp::connect(&guest.folder).map_err(of_qmp(guest.run))
 }
 
 fn of_qmp(run: u32) -> impl FnOnce(io::Error) -> LabError {

@@ -3,13 +3,13 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod counters;
+mod cpu_budget;
 pub mod doctor;
 pub mod input;
 pub mod live;
 pub mod machines;
 pub mod measure;
 pub mod movers;
-mod pace;
 pub mod placement;
 pub mod processes;
 pub mod sensors;

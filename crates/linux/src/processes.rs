@@ -1,10 +1,9 @@
 //! The processes of this system.
 
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use memtide_core::Time;
 use procfs::FromRead;
 use procfs::ProcError;
 use procfs::process::{self, ProcState, Status};
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::pace::Pace;
+use crate::cpu_budget::CpuBudget;
 use crate::sys::time::thread_time;
 
 /// Why a process's memory is not accessible.
@@ -75,54 +74,59 @@ impl Process {
 const LISTING_SHARE: f64 = 0.005;
 
 /// The large processes of this system. All are looked at in scans; between them only the sizes of those that
-/// were large, and whether they are still there.
+/// were large, or whether they exist.
 #[derive(Debug)]
 pub struct LargeProcesses {
     last: Option<Scan>,
-    pace: Pace,
+    budget: CpuBudget,
+    begun: Instant,
 }
 
 #[derive(Debug)]
 struct Scan {
-    at: Time,
+    at: Duration,
     least_pages: u64,
     found: Vec<Process>,
 }
 
 impl Default for LargeProcesses {
     fn default() -> LargeProcesses {
-        LargeProcesses { last: None, pace: Pace::share(LISTING_SHARE) }
+        LargeProcesses { last: None, budget: CpuBudget::share(LISTING_SHARE), begun: Instant::now() }
     }
 }
 
 impl LargeProcesses {
     /// All processes with at least this many resident base pages, by id. One that has exited is left out; one
     /// that has started, grown, or changed its name, owner or control group is in it so after
-    /// `scan_interval`. Both wait longer where there are so many processes that the list would take more than
-    /// half a percent of a core.
+    /// `scan_interval`. Where there are so many processes that the list would take more than half a percent
+    /// of a core, this and the sizes come later; until then a process that has exited and was not waited for,
+    /// or whose id was used again, is still listed.
     ///
     /// # Errors
     /// If /proc cannot be read.
     pub fn read(&mut self, least_pages: u64, scan_interval: Duration) -> io::Result<Vec<Process>> {
-        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-        let (now, begun) = (Time::from_ns(now.as_nanos() as f64), thread_time());
-        let is_recent = |scan: &Scan| Duration::from_nanos(now.since(scan.at).as_ns() as u64) < scan_interval;
+        let (now, begun) = (self.begun.elapsed(), thread_time());
         match self.last.as_mut().filter(|scan| scan.least_pages == least_pages) {
-            Some(scan) if !self.pace.is_due(now) => scan.found.retain(|process| is_there(process.pid)),
-            Some(scan) if is_recent(scan) => scan.found.retain_mut(|process| {
-                let pages = resident_pages(process.pid.as_raw_nonzero().get());
-                process.resident_pages = pages.unwrap_or(0);
-                process.resident_pages >= least_pages
-            }),
-            _ => self.last = Some(Scan { at: now, least_pages, found: scan(least_pages)? }),
+            Some(scan) if !self.budget.is_due(now) => scan.found.retain(|process| exists(process.pid)),
+            Some(scan) if now.saturating_sub(scan.at) < scan_interval => {
+                scan.found.retain_mut(|process| {
+                    let pages = resident_pages(process.pid.as_raw_nonzero().get()).unwrap_or(0);
+                    process.resident_pages = pages;
+                    pages > 0 && pages >= least_pages
+                });
+                self.budget.spend(now, thread_time().saturating_sub(begun));
+            }
+            _ => {
+                self.last = Some(Scan { at: now, least_pages, found: scan(least_pages)? });
+                self.budget.spend(now, thread_time().saturating_sub(begun));
+            }
         }
-        self.pace.spend(now, thread_time().saturating_sub(begun));
         Ok(self.last.iter().flat_map(|scan| &scan.found).cloned().collect())
     }
 }
 
-/// Whether there is a process with this id.
-fn is_there(pid: Pid) -> bool {
+/// Whether a process with this id exists.
+fn exists(pid: Pid) -> bool {
     test_kill_process(pid) != Err(Errno::SRCH)
 }
 
@@ -130,10 +134,12 @@ fn is_there(pid: Pid) -> bool {
 fn scan(least_pages: u64) -> io::Result<Vec<Process>> {
     let numbers =
         fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let large = numbers.filter(|&pid| resident_pages(pid).is_some_and(|pages| pages >= least_pages));
-    let mut pids: Vec<Pid> = large.filter_map(Pid::from_raw).collect();
-    pids.sort_by_key(|pid| pid.as_raw_nonzero());
-    Ok(pids.into_iter().filter_map(one).filter(|process| process.resident_pages >= least_pages).collect())
+    let sized = numbers.filter_map(|pid| Some((Pid::from_raw(pid)?, resident_pages(pid)?)));
+    let mut large: Vec<(Pid, u64)> = sized.filter(|&(_, pages)| pages >= least_pages).collect();
+    large.sort_by_key(|(pid, _)| pid.as_raw_nonzero());
+    // statm is exact where stat is a sum of some CPUs' counts.
+    let found = large.into_iter().map(|(pid, pages)| Some(Process { resident_pages: pages, ..one(pid)? }));
+    Ok(found.flatten().collect())
 }
 
 /// Processor time of this process.
@@ -277,13 +283,15 @@ mod tests {
 
     #[test]
     fn process_that_exited_since_the_last_scan_is_left_out() {
-        // Right after a scan it is asked whether the process is there; without a share, its size is read.
-        for pace in [Pace::share(LISTING_SHARE), Pace::default()] {
+        // Right after a scan only existence is checked; without a budget, the size is read.
+        for (budget, least) in
+            [(CpuBudget::share(LISTING_SHARE), 1), (CpuBudget::default(), 1), (CpuBudget::default(), 0)]
+        {
             let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
             let pid = Pid::from_child(&child);
-            let mut large = LargeProcesses { last: None, pace };
+            let mut large = LargeProcesses { budget, ..LargeProcesses::default() };
             let mut is_found =
-                || large.read(1, INTERVAL).expect("/proc").iter().any(|process| process.pid == pid);
+                || large.read(least, INTERVAL).expect("/proc").iter().any(|process| process.pid == pid);
             assert!(is_found());
             child.stdin.take();
             child.wait().expect("its end");
@@ -292,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_waits_until_its_share_of_a_core_has_passed() {
+    fn listing_waits_for_its_budget() {
         let me = rustix::process::getpid();
         let mut large = LargeProcesses::default();
         let size = |large: &mut LargeProcesses| {
@@ -302,10 +310,9 @@ mod tests {
             found.iter().find(|process| process.pid == me).expect("this process").resident_pages
         };
         large.read(1, Duration::ZERO).expect("/proc");
-        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("a time");
-        large.pace.spend(Time::from_ns(now.as_nanos() as f64), Duration::from_secs(1));
+        large.budget.spend(large.begun.elapsed(), Duration::from_secs(1));
         assert_eq!(size(&mut large), u64::MAX, "as it was");
-        large.pace = Pace::share(LISTING_SHARE);
+        large.budget = CpuBudget::share(LISTING_SHARE);
         assert!(size(&mut large) < u64::MAX);
     }
 }

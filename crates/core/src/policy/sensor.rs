@@ -81,9 +81,10 @@ pub struct RegionSampling {
     pub regions_max: u32,
     /// Count writes separately from reads. If false, the host may skip that, and writes may be 0.
     pub writes: bool,
-    /// Budget for samples and for finding the nodes of pages, in hundredths of a percent of a core's time. If
-    /// given, the host keeps to it by the sampling interval ([`RegionSampling::tuned`]), and says how many
-    /// samples were taken ([`View::region_samples`](super::View::region_samples)).
+    /// Budget in hundredths of a percent of a core's time. If given, the host keeps to it by the sampling
+    /// interval ([`RegionSampling::tuned`]), and says how many samples were taken
+    /// ([`View::region_samples`](super::View::region_samples)). A host that has to look up the nodes of pages
+    /// gives a part of the budget to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_bp: Option<u32>,
 }

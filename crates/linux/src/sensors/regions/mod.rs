@@ -3,8 +3,8 @@
 mod damon;
 mod exact;
 mod located;
+mod location_cache;
 mod monitors;
-mod places;
 mod sampled;
 mod smaps;
 mod soft_dirty;
@@ -18,14 +18,14 @@ use memtide_core::policy::{Answer, Event, Region, RegionSampling, Sensor, View};
 pub use self::damon::Damon;
 use self::exact::PageFrames;
 use self::located::{Located, Run};
+use self::location_cache::LocationCache;
 use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
-use self::places::Places;
 use self::sampled::PageSampler;
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};
-use crate::pace::Pace;
+use crate::cpu_budget::CpuBudget;
 use crate::processes::{FORBIDDEN, Process};
 
 /// Minimum epochs for which pages are taken to be where they were looked up, while next to none come or go.
@@ -44,7 +44,7 @@ struct RegionSensor {
     writes: Option<SoftDirty>,
     sampler: PageSampler,
     page_frames: PageFrames,
-    places: Places,
+    locations: LocationCache,
 }
 
 pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
@@ -53,21 +53,22 @@ pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Resul
 }
 
 impl RegionSensor {
-    /// Half of the budget is the monitor's, half is for looking up where pages are.
+    /// Half of the budget is for looking again where pages are, unless writes are counted: then all is the
+    /// monitor's.
     fn new(sampling: &RegionSampling, wanted: Option<Kind>) -> io::Result<RegionSensor> {
         let writes =
             sampling.writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
-        let half = sampling.budget_bp.map(|bp| bp.div_ceil(2));
-        let monitor = monitors::choose(&RegionSampling { budget_bp: half, ..*sampling }, wanted)?;
-        let pace = half.map_or_else(Pace::default, |bp| Pace::share(f64::from(bp) / 1e4));
+        let half = |bp: u32| if writes.is_some() { 0 } else { bp / 2 };
+        let for_monitor = sampling.budget_bp.map(|bp| (bp - half(bp)).max(1));
+        let for_locations = sampling.budget_bp.map(|bp| f64::from(half(bp).max(1)) / 1e4);
         Ok(RegionSensor {
-            monitor,
+            monitor: monitors::choose(&RegionSampling { budget_bp: for_monitor, ..*sampling }, wanted)?,
             failures: 0,
             has_worked: false,
             writes,
             sampler: PageSampler::new(),
             page_frames: PageFrames::default(),
-            places: Places::new(pace),
+            locations: LocationCache::new(for_locations.map_or_else(CpuBudget::default, CpuBudget::share)),
         })
     }
 
@@ -116,7 +117,7 @@ impl RegionSensor {
         (pages, frames_left): (u64, &mut u64),
         watched: &mut Watched,
     ) -> io::Result<Vec<Vec<Run>>> {
-        let RegionSensor { writes, sampler, page_frames, places, .. } = self;
+        let RegionSensor { writes, sampler, page_frames, locations, .. } = self;
         let pid = process.pid;
         if let Some(writes) = writes {
             let Watched { numbers, troubles, .. } = watched;
@@ -128,7 +129,7 @@ impl RegionSensor {
         let left = frames_left.checked_sub(process.resident_pages).filter(|_| page_frames.are_readable());
         *frames_left = left.unwrap_or(*frames_left);
         let epochs = if left.is_some() { LOOKED_UP_EPOCHS } else { 1 };
-        places.runs(process, found, watched, epochs, |missing| {
+        locations.runs(process, found, watched, epochs, |missing| {
             if left.is_some()
                 && let Some(runs) = page_frames.runs(pid, missing, number)
             {
@@ -214,7 +215,7 @@ impl Sense for RegionSensor {
             Err(error) => return self.failed(&error, watched),
         };
         (self.failures, self.has_worked) = (0, true);
-        self.places.keep(&watched.processes);
+        self.locations.keep(&watched.processes);
         view.region_samples = self.monitor.monitor.samples();
         let pages = sampled::pages_of_each(all.iter().map(Vec::len).sum());
         let (mut forbidden, mut frames_left) = (None, exact::PAGES_MAX);

@@ -36,8 +36,8 @@ impl PageSampler {
         PageSampler(Xoshiro256PlusPlus::seed_from_u64(1))
     }
 
-    /// The runs of each region of a process, by this many of its pages; `written` says of each page whether it
-    /// was written recently.
+    /// The runs of each region of a process, by this many of its pages; `written` says of each page whether
+    /// it was written recently.
     ///
     /// # Errors
     /// If the kernel does not tell the pages' nodes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::CLEARED_MAX;
-use crate::processes::{Identity, Process};
+use crate::processes::{Identity, Process, resident_pages};
 
 /// The soft-dirty bit of a /proc/PID/pagemap entry.
 const SOFT_DIRTY: u64 = 1 << 55;
@@ -62,7 +62,8 @@ impl SoftDirty {
             Some(_) => pages_written(process.pid, pages)?,
             None => vec![false; pages.len()],
         };
-        if process.resident_pages <= CLEARED_MAX && due.is_none_or(|due| Instant::now() >= due) {
+        let is_small = || resident_pages(process.pid.as_raw_nonzero().get()) <= Some(CLEARED_MAX);
+        if due.is_none_or(|due| Instant::now() >= due) && is_small() {
             let share = written.iter().filter(|written| **written).count() as f64 / pages.len().max(1) as f64;
             let begin = Instant::now();
             fs::write(format!("/proc/{}/clear_refs", process.pid.as_raw_nonzero()), "4")?;

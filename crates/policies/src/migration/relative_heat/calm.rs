@@ -8,10 +8,14 @@ use serde::{Deserialize, Serialize};
 const EPOCHS_MAX: u32 = 4;
 
 /// Most epochs for which a decision that took more than the budget is made up for; and while the share of
-/// accesses that go to slow memory is larger than it was by `WORSE`.
+/// accesses that go to slow memory is larger than it was by `WORSE`, and by more than chance.
 const REST_MAX: u32 = 32;
 const REST_MAX_IF_WORSE: u32 = 8;
 const WORSE: f64 = 0.05;
+
+/// Most standard deviations between shares of slow memory that are taken for chance; the deviation of a share
+/// of n samples is at most 1 / (2 sqrt n).
+const DEVIATIONS: f64 = 4.0;
 
 /// Share of the waiting that a plan saves which its decision may take beyond the budget.
 const SAVED_SHARE: f64 = 0.1;
@@ -29,7 +33,9 @@ pub(super) struct Calm {
     passed: u32,
     /// Processor time in ns that the policy took beyond its budget; below 0: what is left of it.
     debt_ns: f64,
-    /// Sampled accesses, and those of slow memory: of an epoch, and half as much of each one before it.
+    /// Samples, the accesses that they stand for, and those of slow memory: of an epoch, and half as much of
+    /// each one before it.
+    samples: f64,
     accesses: f64,
     slow: f64,
     /// Least share of slow memory since the last decision.
@@ -38,7 +44,7 @@ pub(super) struct Calm {
 
 impl Default for Calm {
     fn default() -> Calm {
-        Calm { interval: 1, passed: 0, debt_ns: 0.0, accesses: 0.0, slow: 0.0, slow_share: 1.0 }
+        Calm { interval: 1, passed: 0, debt_ns: 0.0, samples: 0.0, accesses: 0.0, slow: 0.0, slow_share: 1.0 }
     }
 }
 
@@ -60,6 +66,7 @@ impl Calm {
 
     /// Adds accesses of a node on the fastest tier, or of a slower one.
     pub fn add(&mut self, is_fast: bool, accesses: f64) {
+        self.samples += 1.0;
         self.accesses += accesses;
         if !is_fast {
             self.slow += accesses;
@@ -68,10 +75,16 @@ impl Calm {
 
     /// Ends an epoch's samples; returns whether more accesses than before go to slow memory.
     fn end_samples(&mut self) -> bool {
-        let share = if self.accesses > 0.0 { self.slow / self.accesses } else { 0.0 };
+        if self.samples < 1.0 {
+            return false;
+        }
+        let share = self.slow / self.accesses;
         self.slow_share = self.slow_share.min(share);
-        (self.accesses, self.slow) = (self.accesses / 2.0, self.slow / 2.0);
-        share > self.slow_share + WORSE
+        let is_worse = share > self.slow_share + WORSE.max(DEVIATIONS / (2.0 * self.samples.sqrt()));
+        for sum in [&mut self.samples, &mut self.accesses, &mut self.slow] {
+            *sum /= 2.0;
+        }
+        is_worse
     }
 
     /// Records a decision to move this many of the fastest tier's pages, which saves waiting.
@@ -137,20 +150,22 @@ mod tests {
 
     #[test]
     fn rest_is_short_once_more_accesses_go_to_slow_memory() {
-        for (slow_later, expected) in [(0.31, 32), (0.5, 8), (0.1, 32)] {
+        // Of each ten samples, these many are of slow memory, first and later.
+        for (samples, slow, expected) in
+            [(1000, (3, 3), 32), (1000, (3, 5), 8), (1000, (3, 1), 32), (20, (3, 5), 32), (0, (3, 5), 32)]
+        {
             let mut calm = Calm::default();
             let mut decided = Vec::new();
             for epoch in 0..60 {
-                let slow = if epoch < 3 { 0.3 } else { slow_later };
-                calm.add(true, 1000.0 * (1.0 - slow));
-                calm.add(false, 1000.0 * slow);
+                let slow = if epoch < 3 { slow.0 } else { slow.1 };
+                (0..samples).for_each(|sample| calm.add(sample % 10 >= slow, 64.0));
                 let spent = if epoch == 1 { 1e6 } else { 0.0 };
                 if end_epoch(&mut calm, false, (spent, 1.0)).is_some() {
                     decided.push(epoch);
                     calm.decided(1000, 1000, 0.0);
                 }
             }
-            assert_eq!(decided[..2], [0, expected], "{slow_later}");
+            assert_eq!(decided[..2], [0, expected], "{samples} samples: {slow:?}");
         }
     }
 
