@@ -19,8 +19,8 @@ const PAGE: usize = 4096;
 const PAGES: usize = 6 << 10;
 
 /// Time for promotion. damo acts every 2 s (its configuration for Linux 6.12). memtide's daemon watches a
-/// process after 3 s, or at its next scan 2 s later, and hot-cold promotes what was hot in two epochs of 2 s, of
-/// which the first comes up to 2 s later: 11 s in all.
+/// process after 3 s, or at its next scan 2 s later, and hot-cold promotes what was hot in two epochs of 2 s,
+/// of which the first comes up to 2 s later: 11 s in all.
 const SETTLING: Duration = Duration::from_secs(13);
 
 /// Time after that in which traffic is measured.

@@ -1,9 +1,9 @@
 //! Where pages of processes are, as they were looked up.
 //!
-//! Each page is looked up once, when a region first has it. Moves and splits of memtide change what is cached.
-//! What the kernel or the process does to the pages is only seen by looking again: a process is due for that
-//! some epochs after it was looked up, the latest first, as a share of a core allows. One whose size has changed
-//! much does not wait: what it did to its pages takes far longer.
+//! Each page is looked up once, when a region first has it. memtide's own moves and splits change what is
+//! cached. What the kernel or the process does to the pages is only seen by looking again: a process is due
+//! for that some epochs after it was looked up, the latest first, as a share of a core allows. One whose size
+//! has changed much does not wait: what it did to its pages takes far longer.
 //!
 //! ```text
 //! epoch       1       2       3       4       5       6
