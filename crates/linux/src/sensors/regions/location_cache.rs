@@ -223,6 +223,7 @@ impl LocationCache {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 mod tests {
     use memtide_core::{NodeId, PageSize, Time};
 
