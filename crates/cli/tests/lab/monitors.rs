@@ -135,19 +135,19 @@ fn damon_keeps_ages_across_process_changes() {
     let mut known = ages[1];
     let mut grown_to = |age: u32, intervals: u32| age >= std::mem::replace(&mut known, age) + intervals;
     let ages = sample(&[&b, &c], 2.0);
-    assert!(grown_to(ages[0], 15) && ages[1] < 25, "the second process stays, the third is new: {ages:?}");
+    // A new one has at most 20 intervals after 2 s.
+    assert!(grown_to(ages[0], 15) && ages[1] <= 20, "the second process stays, the third is new: {ages:?}");
     drop(first);
     let ages = sample(&[&b], 2.0);
     assert!(grown_to(ages[0], 15), "{ages:?}");
     let fourth = Idle::start(name);
     sleep_s(1.0);
     let ages = sample(&[&b, &c, &fourth.process()], 2.0);
-    assert!(grown_to(ages[0], 15) && ages[1] < 15 && ages[2] < 15, "{ages:?}");
+    assert!(grown_to(ages[0], 15) && ages[1] <= 20 && ages[2] <= 20, "{ages:?}");
     drop(second);
     let kept = sample(&[&c, &fourth.process()], 2.0);
-    // New ones have 7 or 8 after 2 s, these had 20 to 26: DAMON splits regions at random.
-    let kept = kept.iter().zip(&ages[1..]).all(|(age, before)| *age >= before + 10);
-    assert!(kept, "ages before: {ages:?}");
+    let are_kept = kept.iter().zip(&ages[1..]).all(|(age, before)| *age >= before + 10);
+    assert!(are_kept, "ages before: {ages:?}, after: {kept:?}");
 }
 
 /// Sizes of a process's read, written and idle parts.
