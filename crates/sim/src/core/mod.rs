@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Lets the running thread's trap be handled once all its earlier accesses have ended; stores count if
-    /// other threads may depend on them. Write-combining buffers are sent, as the trap serialises.
+    /// other threads may depend on them, or the thread itself on another CPU. Write-combining buffers are sent, as the trap serialises.
     pub fn drain(&mut self, thread: &mut Thread) {
         while !self.combining.is_empty() {
             let Some(begin) = self.window.place(self.clock.now()) else {
@@ -144,7 +144,7 @@ impl Core {
                 self.window.write(buffer.line, begin, Time::ZERO, buffer.last);
             }
         }
-        let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));
+        let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::OnCpu(_) | Then::End)));
         let loaded = self.window.drain(self.clock.now());
         match loaded.and_then(|time| if stores { self.window.drain_stores(time) } else { Some(time) }) {
             None => self.blocked = true,

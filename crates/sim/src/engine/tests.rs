@@ -229,6 +229,15 @@ fn run_checked(engine: &mut Engine<'_>) -> Vec<Time> {
     started
 }
 
+#[test]
+fn thread_that_changes_its_cpu_waits_for_its_stores() {
+    let program = vec![(false, vec![Step::Touch(0, 1), Step::OnCpu(1)])];
+    let mut engine = Engine::new(&machine(), loads(&[program]), policy(false), 1).expect("a sound machine");
+    run_checked(&mut engine);
+    let report = engine.report();
+    assert_eq!((report.nodes.iter().map(|node| node.reads).sum::<u64>(), report.llc_misses), (1, 1));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
