@@ -114,7 +114,8 @@ impl Hotplug {
         Err(self.failure(&format!("the guest has not onlined its memory within {} s", TIMEOUT.as_secs())))
     }
 
-    /// Unplugs the memory: the guest migrates its pages away and offlines it.
+    /// Waits until the guest has booted, and unplugs the memory: the guest migrates its pages away and
+    /// offlines it.
     ///
     /// # Errors
     /// If it is not plugged in, the guest refuses, or the guest has not released it in time. It may still do

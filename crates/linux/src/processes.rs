@@ -98,9 +98,9 @@ impl Default for LargeProcesses {
 impl LargeProcesses {
     /// All processes with at least this many resident base pages, by id. One that has exited is left out; one
     /// that has started, grown, or changed its name, owner or control group is in it so after
-    /// `scan_interval`. Where there are so many processes that the list would take more than half a percent
-    /// of a core, this and the sizes come later; until then a process that has exited and was not waited for,
-    /// or whose id was used again, is still listed.
+    /// `scan_interval`. If the list would take more than half a percent of a core, this and the sizes come
+    /// later; until then a process that has exited and was not waited for, or whose id was used again, is
+    /// still listed.
     ///
     /// # Errors
     /// If /proc cannot be read.

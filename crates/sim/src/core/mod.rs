@@ -132,7 +132,8 @@ impl Core {
     }
 
     /// Lets the running thread's trap be handled once all its earlier accesses have ended; stores count if
-    /// other threads may depend on them, or the thread itself on another CPU. Write-combining buffers are sent, as the trap serialises.
+    /// other threads may depend on them, or the thread itself on another CPU. Write-combining buffers are
+    /// sent, as the trap serialises.
     pub fn drain(&mut self, thread: &mut Thread) {
         while !self.combining.is_empty() {
             let Some(begin) = self.window.place(self.clock.now()) else {

@@ -235,17 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn known_runs_change_as_pages_are_moved_and_split() {
+    fn cached_runs_change_as_pages_are_moved_and_split() {
         let run = |start, end, node, size| {
             let located = Located { node: NodeId(node), size, written: false };
             Run { start, end, located }
         };
         let runs = vec![run(0, 10, 0, PageSize::Base), run(512, 1536, 1, PageSize::Huge)];
-        let mut known = Cached { runs: runs.clone(), ..Cached::default() };
+        let mut cached = Cached { runs: runs.clone(), ..Cached::default() };
         let pid = rustix::process::getpid();
         let change = |pages, node, size| Changed { pid, pages, node, size };
-        known.apply([].iter());
-        assert_eq!(known.runs, runs);
+        cached.apply([].iter());
+        assert_eq!(cached.runs, runs);
         let changes = [
             change(1024..1536, Some(NodeId(0)), PageSize::Huge),
             change(4..5, Some(NodeId(1)), PageSize::Base),
@@ -253,7 +253,7 @@ mod tests {
             change(5..6, Some(NodeId(1)), PageSize::Base),
             change(512..1024, None, PageSize::Base),
         ];
-        known.apply(changes.iter());
+        cached.apply(changes.iter());
         let expected = [
             run(0, 4, 0, PageSize::Base),
             run(4, 6, 1, PageSize::Base),
@@ -261,16 +261,16 @@ mod tests {
             run(512, 1024, 1, PageSize::Base),
             run(1024, 1536, 0, PageSize::Huge),
         ];
-        assert_eq!(known.runs, expected);
+        assert_eq!(cached.runs, expected);
     }
 
     #[test]
-    fn parts_of_known_runs_are_those_in_the_region() {
+    fn parts_of_cached_runs_are_those_in_the_region() {
         let located = |node| Located { node: NodeId(node), size: PageSize::Base, written: false };
         let run = |start, end, node| Run { start, end, located: located(node) };
-        let known =
+        let cached =
             Cached { runs: vec![run(10, 20, 0), run(20, 30, 1), run(40, 50, 0)], ..Cached::default() };
-        let within = |start, pages| known.within(&Found { start, pages, accesses: 0, age: 0 });
+        let within = |start, pages| cached.within(&Found { start, pages, accesses: 0, age: 0 });
         assert_eq!(within(0, 10), []);
         assert_eq!(within(12, 13), [run(12, 20, 0), run(20, 25, 1)]);
         assert_eq!(within(25, 100), [run(25, 30, 1), run(40, 50, 0)]);
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn only_uncached_ranges_are_looked_up() {
         let found = |start, pages| Found { start, pages, accesses: 0, age: 0 };
-        let mut known = Cached::default();
-        assert_eq!(known.missing(&[found(10, 10), found(20, 5), found(40, 10)]), [10..25, 40..50]);
-        known.add(vec![10..25, 40..50], Vec::new());
+        let mut cached = Cached::default();
+        assert_eq!(cached.missing(&[found(10, 10), found(20, 5), found(40, 10)]), [10..25, 40..50]);
+        cached.add(vec![10..25, 40..50], Vec::new());
         for (regions, missing) in [
             (vec![found(10, 15)], vec![]),
             (vec![found(12, 3), found(40, 10)], vec![]),
@@ -291,23 +291,23 @@ mod tests {
             (vec![found(0, 100)], vec![0..10, 25..40, 50..100]),
             (vec![found(60, 1), found(70, 0)], vec![60..61]),
         ] {
-            assert_eq!(known.missing(&regions), missing, "{regions:?}");
+            assert_eq!(cached.missing(&regions), missing, "{regions:?}");
         }
         let run = |start, end| {
             let located = Located { node: NodeId(0), size: PageSize::Base, written: false };
             Run { start, end, located }
         };
-        known.add(vec![25..30], vec![run(26, 28)]);
-        known.add(vec![30..40], vec![run(30, 31)]);
-        known.add(vec![0..1], vec![run(0, 1)]);
-        assert_eq!(known.ranges, [0..1, 10..50]);
-        known.add(vec![50..60], vec![run(50, 55)]);
-        known.add(vec![60..70], vec![run(60, 61)]);
-        known.add(vec![70..80], vec![run(70, 80)]);
-        known.add(vec![80..90], vec![run(80, 90)]);
-        assert_eq!(known.ranges, [0..1, 10..90]);
+        cached.add(vec![25..30], vec![run(26, 28)]);
+        cached.add(vec![30..40], vec![run(30, 31)]);
+        cached.add(vec![0..1], vec![run(0, 1)]);
+        assert_eq!(cached.ranges, [0..1, 10..50]);
+        cached.add(vec![50..60], vec![run(50, 55)]);
+        cached.add(vec![60..70], vec![run(60, 61)]);
+        cached.add(vec![70..80], vec![run(70, 80)]);
+        cached.add(vec![80..90], vec![run(80, 90)]);
+        assert_eq!(cached.ranges, [0..1, 10..90]);
         let runs = [run(0, 1), run(26, 28), run(30, 31), run(50, 55), run(60, 61), run(70, 90)];
-        assert_eq!(known.runs, runs, "adjacent ones are one");
+        assert_eq!(cached.runs, runs, "adjacent ones are one");
     }
 
     fn this_process() -> Process {
