@@ -1,7 +1,7 @@
 //! redis-server under a zipfian load, as YCSB's workload B makes it: 95 % reads and 5 % updates of 1 KiB
-//! values, popular keys spread over all of memory. Starts the server, fills it, warms it up at a given rate,
-//! and then sends requests as fast as they are answered. Marks tell `memtide lab compare --region marks` to
-//! model all but the filling, and to measure the last part.
+//! values, of which the popular ones are inserted last. Starts the server, fills it, warms it up at a given
+//! rate, and then sends requests as fast as they are answered. Marks tell `memtide lab compare --region marks`
+//! to model all but the filling, and to measure the last part.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ const VALUE_BYTES: usize = 1024;
 #[derive(Parser)]
 struct Arguments {
     /// Keys, each with a value of 1 KiB
-    #[arg(long, default_value_t = 300_000)]
+    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
     /// Requests that are measured
     #[arg(long, default_value_t = 500_000)]
@@ -86,7 +86,7 @@ fn load(mut client: Client, arguments: &Arguments) -> io::Result<()> {
     let mut random = Random::new(1, 0);
     let mut ask = |client: &mut Client, requests: u64| {
         for _ in 0..requests {
-            let key = zipf.scrambled(&mut random);
+            let key = arguments.keys - 1 - zipf.rank(&mut random);
             if random.below(100) < READS_PERCENT { client.get(key) } else { client.set(key, &value) }
         }
         client.exchange(requests)

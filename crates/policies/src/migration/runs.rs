@@ -63,11 +63,6 @@ impl<V: Copy + PartialEq> Runs<V> {
         }
     }
 
-    /// The value of a page.
-    pub(super) fn get(&self, task: TaskId, page: Vpn) -> Option<V> {
-        self.run_of(task, page).map(|(_, run)| run.value)
-    }
-
     /// All runs, in order: task, first page, number of pages, value.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, Vpn, u64, V)> {
         self.0.iter().map(|(&(task, start), run)| (task, start, run.pages, run.value))

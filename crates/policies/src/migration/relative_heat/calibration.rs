@@ -151,6 +151,8 @@ impl Calibration {
         };
         self.expected.clear();
         self.expected.extend(pages.map(expected));
+        // Samples are sorted, too.
+        self.expected.sort_unstable_by_key(|of| (of.task, of.start));
     }
 
     fn apply(&self, pages: &mut [Pages], overall: Overall, limit: impl Fn(f64) -> f64) {

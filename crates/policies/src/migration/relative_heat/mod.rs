@@ -123,6 +123,10 @@ const EPOCHS_MIN: i32 = 3;
 /// similar pages are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
 
+/// Candidates of each kind beside the pages of the last plan, and the least: to sort more of them takes time.
+const CANDIDATES: u64 = 4;
+const CANDIDATES_MIN: u64 = 2048;
+
 /// Shares of the budget that decisions and access samples get; the rest is for regions beside samples.
 const DECISIONS_SHARE: f64 = 0.4;
 const SAMPLES_SHARE: f64 = 0.4;
@@ -158,6 +162,8 @@ struct RelativeHeat {
     /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
     /// huge page.
     pages: u64,
+    /// Candidates of each kind for a plan.
+    wanted: u64,
     /// By the monitor's regions.
     heat: Heat,
     /// By sampled accesses.
@@ -187,6 +193,7 @@ impl RelativeHeat {
         let sampling = Time::from_us(values.u32("sampling_us").into());
         let sampling = Time(sampling.0.min(epoch.0 / SAMPLES));
         let pages = u64::from(values.u32("pages"));
+        let pages = (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages()));
         let nodes: Vec<Node> = machine.node_ids().map(|node| Node::of(machine, node)).collect();
         let kept = libm::exp2(-(epoch.0 as f64 / ms("half_life_ms").0 as f64));
         let budget = values.f64("budget");
@@ -212,7 +219,8 @@ impl RelativeHeat {
             high: values.u32("high").into(),
             walk_ns: splits::walk_ns(machine),
             store_weight: stores::weight(machine),
-            pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
+            pages,
+            wanted: pages,
             heat: Heat::default(),
             sampled: Sampled::default(),
             refused: Refused::default(),
@@ -309,7 +317,7 @@ impl RelativeHeat {
 
     /// The pages that may move, enough of them for an epoch's plan. A loaded node may also lose its hottest.
     fn candidates(&self, view: &View) -> Candidates {
-        let most = self.pages as usize;
+        let most = self.wanted as usize;
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
         let is_fast = self.node_ids().map(|node| self.tier(node) == 0).collect();
         let victims = if is_loaded { usize::MAX } else { most };
@@ -352,6 +360,11 @@ impl RelativeHeat {
                 saved_ns
             })
             .sum()
+    }
+
+    /// Candidates of each kind for the next decision, after a plan that changes this many base pages.
+    fn wanted(&self, changed: u64) -> u64 {
+        (changed * CANDIDATES).max(CANDIDATES_MIN).min(self.pages)
     }
 
     /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once
@@ -424,13 +437,14 @@ impl Migration for RelativeHeat {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         self.costs.end_epoch(view.action_time);
+        self.sampled.sort_latest();
         let (by_regions, spent) = (self.sampled.epochs().is_none(), view.decision_time.unwrap_or_default());
         let Some(epochs) = self.calm.end_epoch(by_regions, spent.as_ns(), self.decisions_ns) else {
             return Wake::After(self.epoch);
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        self.sampled.amortize(self.epoch * u64::from(epochs));
+        self.sampled.end_samples(self.epoch * u64::from(epochs));
         let latest = self.sampled.latest(&view.regions);
         self.trust.end_epoch(|pages| match &latest {
             Some(latest) => {
@@ -471,9 +485,11 @@ impl Migration for RelativeHeat {
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
         }
+        let changed = changed(plan);
+        self.wanted = self.wanted(changed);
         let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
-            self.calm.decided(changed(plan), fastest.map(|used| used.pages).sum(), saved_ns);
+            self.calm.decided(changed, fastest.map(|used| used.pages).sum(), saved_ns);
         }
         Wake::After(self.epoch)
     }

@@ -40,8 +40,11 @@ pub(super) struct Sampled {
     /// Memory for the next epoch's counts.
     #[serde(skip)]
     merged: Vec<Count>,
-    /// Samples since the last epoch.
+    /// Samples since the last epoch, the first ones sorted.
     fresh: Vec<Fresh>,
+    sorted: usize,
+    /// Latency of the accesses that they stand for, together, by thread, in ns.
+    taken_ns: BTreeMap<ThreadId, f64>,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
     nodes: Runs<NodeId>,
@@ -53,18 +56,16 @@ pub(super) struct Sampled {
     rest: f64,
 }
 
-/// A sample since the last epoch.
+/// A sample since the last epoch. There are many: numbers are short.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fresh {
     task: TaskId,
+    thread: ThreadId,
     page: u64,
-    accesses: f64,
+    accesses: f32,
     size: PageSize,
     node: NodeId,
-    thread: ThreadId,
-    /// Latency of the accesses that it stands for, together.
-    taken_ns: f64,
 }
 
 impl Fresh {
@@ -106,7 +107,7 @@ impl Latest<'_> {
     /// Share of all accesses that a task's pages had.
     pub fn share(&self, task: TaskId, start: u64, end: u64) -> f64 {
         let own = &self.samples[within(self.samples, task, &(start..end), Fresh::page)];
-        own.iter().map(|sample| sample.accesses).sum::<f64>() / self.accesses
+        accesses_of(own) / self.accesses
     }
 }
 
@@ -124,22 +125,32 @@ impl Sampled {
             return;
         }
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
-        let accesses = f64::from(period) * weight * waited;
-        let taken_ns = f64::from(period) * latency.unwrap_or(idle).as_ns();
-        self.fresh.push(Fresh { task, page: page.0, accesses, size, node, thread, taken_ns });
+        let accesses = (f64::from(period) * weight * waited) as f32;
+        self.fresh.push(Fresh { task, thread, page: page.0, accesses, size, node });
+        *self.taken_ns.entry(thread).or_default() += f64::from(period) * latency.unwrap_or(idle).as_ns();
     }
 
-    /// Divides the samples of the time since the last epoch by the number of accesses that their thread waits
-    /// for at a time: its memory-level parallelism, by Little's law. A thread that ran for a part of the time
-    /// had more.
-    pub fn amortize(&mut self, time: Time) {
-        let mut at_a_time: BTreeMap<ThreadId, f64> = BTreeMap::new();
-        for sample in &self.fresh {
-            *at_a_time.entry(sample.thread).or_default() += sample.taken_ns / time.as_ns().max(1e-3);
+    /// Sorts the latest samples: a few of them at a time are in the caches.
+    pub fn sort_latest(&mut self) {
+        if let Some(latest) = self.fresh.get_mut(self.sorted..) {
+            latest.sort_by_key(Fresh::page);
         }
-        for sample in &mut self.fresh {
-            sample.accesses /= at_a_time[&sample.thread].max(1.0);
+        self.sorted = self.fresh.len();
+    }
+
+    /// Ends the time since the last epoch: sorts its samples by page, and divides them by the number of
+    /// accesses that their thread waits for at a time, its memory-level parallelism, by Little's law. A thread
+    /// that ran for a part of the time had more.
+    pub fn end_samples(&mut self, time: Time) {
+        let mut at_a_time = std::mem::take(&mut self.taken_ns);
+        at_a_time.values_mut().for_each(|taken_ns| *taken_ns /= time.as_ns().max(1e-3));
+        at_a_time.retain(|_, &mut accesses| accesses > 1.0);
+        if !at_a_time.is_empty() {
+            for sample in &mut self.fresh {
+                sample.accesses /= at_a_time.get(&sample.thread).map_or(1.0, |&accesses| accesses as f32);
+            }
         }
+        self.fresh.sort_by_key(Fresh::page);
     }
 
     /// Records where a page is.
@@ -153,26 +164,25 @@ impl Sampled {
             .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
     }
 
-    /// The samples since the last epoch of pages in these regions; `None` if there are too few to measure by.
-    pub fn latest(&mut self, regions: &Regions) -> Option<Latest<'_>> {
-        self.fresh.sort_by_key(Fresh::page);
+    /// The samples since the last epoch, which have ended, of pages in these regions; `None` if there are too
+    /// few to measure by.
+    pub fn latest(&self, regions: &Regions) -> Option<Latest<'_>> {
         let samples = &self.fresh[..];
         let (mut number, mut accesses) = (0, 0.0);
         for region in regions.iter() {
             let within = &samples[within(samples, region.task, &range_of(&region), Fresh::page)];
             number += within.len();
-            accesses += within.iter().map(|sample| sample.accesses).sum::<f64>();
+            accesses += accesses_of(within);
         }
         (number >= LATEST_MIN && accesses > 0.0).then_some(Latest { samples, number, accesses })
     }
 
-    /// Ends some epochs: earlier samples count `kept` times as much as before.
+    /// Ends some epochs, whose samples have ended: earlier ones count `kept` times as much as before.
     pub fn end_epochs(&mut self, epochs: u32, regions: &Regions, kept: f64) {
         if self.fresh.is_empty() && self.samples == 0.0 {
             return;
         }
         let mut fresh = std::mem::take(&mut self.fresh);
-        fresh.sort_by_key(Fresh::page);
         self.epochs = self.epochs * kept + f64::from(epochs);
         self.samples = self.samples * kept + fresh.len() as f64;
         self.weight = self.weight.faded(kept) + weight_of(&fresh);
@@ -180,6 +190,7 @@ impl Sampled {
         self.merge(&fresh, kept);
         fresh.clear();
         self.fresh = fresh;
+        self.sorted = 0;
     }
 
     /// Forgets the nodes of pages that are in no region, and adds those of sampled pages that are elsewhere
@@ -191,14 +202,21 @@ impl Sampled {
             let next = ends.partition_point(|&(of, region_end, _)| (of, region_end) <= (task, start.0));
             ends.get(next).is_some_and(|&(of, _, region_start)| of == task && region_start < end.0)
         });
+        let mut moved = Vec::new();
         for region in regions.iter() {
             let (task, range) = (region.task, range_of(&region));
-            for sample in &fresh[within(fresh, task, &range, Fresh::page)] {
-                let known = self.nodes.get(task, Vpn(sample.page)).unwrap_or(region.node);
-                if known != sample.node {
-                    self.set_node(task, sample.page, sample.size, sample.node);
+            let mut runs = self.nodes.within(task, Vpn(range.start), Vpn(range.end)).peekable();
+            let own = &fresh[within(fresh, task, &range, Fresh::page)];
+            for sample in own.chunk_by(|a, b| a.page == b.page).filter_map(<[Fresh]>::last) {
+                while runs.next_if(|&(_, end, _)| end.0 <= sample.page).is_some() {}
+                let run = runs.peek().filter(|(start, ..)| start.0 <= sample.page);
+                if run.map_or(region.node, |&(.., node)| node) != sample.node {
+                    moved.push(*sample);
                 }
             }
+        }
+        for Fresh { task, page, size, node, .. } in moved {
+            self.set_node(task, page, size, node);
         }
     }
 
@@ -267,7 +285,11 @@ fn range_of(region: &Region) -> Range<u64> {
 }
 
 fn weight_of(samples: &[Fresh]) -> Weight {
-    samples.iter().map(|sample| Weight::of_sample(sample.accesses)).sum()
+    samples.iter().map(|sample| Weight::of_sample(sample.accesses.into())).sum()
+}
+
+fn accesses_of(samples: &[Fresh]) -> f64 {
+    samples.iter().map(|sample| f64::from(sample.accesses)).sum()
 }
 
 /// Thins samples of fewer accesses than `least`: each is left with that many, with a probability in
@@ -338,10 +360,15 @@ mod tests {
         all
     }
 
+    fn end_epoch(sampled: &mut Sampled, regions: &Regions, kept: f64) {
+        sampled.end_samples(Time::from_ms(1_000_000));
+        sampled.end_epochs(1, regions, kept);
+    }
+
     fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
         let mut sampled = Sampled::default();
         samples.iter().for_each(|sample| sampled.add(sample, 1.0, IDLE));
-        sampled.end_epochs(1, regions, 0.5);
+        end_epoch(&mut sampled, regions, 0.5);
         parts(&sampled, regions)
     }
 
@@ -387,7 +414,7 @@ mod tests {
         let mut sampled = Sampled::default();
         let mut epoch = |pages: &mut dyn Iterator<Item = u64>| {
             pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), 1.0, IDLE));
-            sampled.end_epochs(1, &regions, 0.9);
+            end_epoch(&mut sampled, &regions, 0.9);
             let early = sampled.counts.iter().filter(|count| count.page < 64);
             (early.clone().count(), early.map(|count| count.weight().accesses).sum::<f64>() / 100.0)
         };
@@ -426,7 +453,7 @@ mod tests {
                 let period = if page == 7 { 50 * period } else { period };
                 sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, 1.0, IDLE);
             }
-            sampled.end_epochs(1, &regions, 0.5);
+            end_epoch(&mut sampled, &regions, 0.5);
             assert!(sampled.counts.len() <= COUNTS_MAX + 1, "{}", sampled.counts.len());
             let sum = sum_of(&sampled.counts).accesses;
             assert!(
@@ -492,7 +519,7 @@ mod tests {
                 let size = if is_huge { PageSize::Huge } else { PageSize::Base };
                 sampled.add(&sample(page, size, node), 1.0, IDLE);
             }
-            sampled.end_epochs(1, &regions, 0.5);
+            end_epoch(&mut sampled, &regions, 0.5);
             for (page, node) in moves {
                 let (task, page, to) = (TaskId(0), Vpn(page), NodeId(node));
                 let (size, from, wish) = (PageSize::Base, NodeId(1 - node), Frame::ANY);
