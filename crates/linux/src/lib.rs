@@ -4,6 +4,7 @@
 
 pub mod counters;
 mod cpu_budget;
+mod cpu_load;
 pub mod doctor;
 pub mod input;
 pub mod live;

@@ -26,6 +26,10 @@ pub struct View {
     /// Processor time that its actions took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_time: Option<Time>,
+    /// Share of the CPUs' time since the last epoch that others than this program took, in 1/100 %; `None` if
+    /// the host does not measure it, or the time was too short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_bp: Option<u16>,
     /// The host's answer for each sensor.
     pub answers: Answers,
     /// All nodes of the machine, by id; empty before the first epoch.

@@ -11,6 +11,7 @@ use memtide_core::policy::{
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
 
+use crate::cpu_load::CpuLoad;
 use crate::movers::{Mover, nodes_of, split};
 use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
@@ -39,6 +40,7 @@ pub struct Live {
     mover: Mover,
     done: Vec<Completion>,
     begun: Instant,
+    load: CpuLoad,
     dry_run: bool,
 }
 
@@ -59,8 +61,8 @@ impl Live {
         let sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         let watched = Watched::new(numbers);
         let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
-        let large = LargeProcesses::default();
-        Ok(Live { sensors, large, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
+        let (large, load) = (LargeProcesses::default(), CpuLoad::default());
+        Ok(Live { sensors, large, watched, requested, mover: Mover::new(stall), done, begun, load, dry_run })
     }
 
     /// Sets how long a batch may stall a process, and whether moves are made.
@@ -298,6 +300,7 @@ impl Host for Live {
         self.watched.now = self.now();
         view.time = self.watched.now;
         view.nodes = self.node_views();
+        view.busy_bp = self.load.busy_bp();
         self.sensors.fill(&mut self.watched, view, events);
         self.watched.since = self.watched.now;
         self.watched.changed.clear();
