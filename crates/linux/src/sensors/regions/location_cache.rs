@@ -3,7 +3,8 @@
 //! Each page is looked up once, when a region first has it. memtide's own moves and splits change what is
 //! cached. What the kernel or the process does to the pages is only seen by looking again: a process is due
 //! for that some epochs after it was looked up, the latest first, as a share of a core allows. One whose size
-//! has changed much does not wait: what it did to its pages takes far longer.
+//! has changed much does not wait: what it did to its pages takes far longer. Of one that has grown less, only
+//! what had no pages is looked up at once: a program may use memory that it has had for long.
 //!
 //! ```text
 //! epoch       1       2       3       4       5       6
@@ -32,6 +33,9 @@ const CHANGE_MAX: u64 = 256;
 /// Part of the resident pages by whose change they are looked up at once: what the process did to them takes
 /// far longer.
 const LARGE_CHANGE: u64 = 8;
+
+/// Part of the resident pages by whose growth the new ones are looked up at once.
+const GROWTH: u64 = 64;
 
 /// Staleness of a process some of whose pages are not where they were.
 const OUTDATED: u32 = 8;
@@ -114,6 +118,29 @@ impl Cached {
         missing
     }
 
+    /// Whether many pages came.
+    fn has_grown(&self, process: &Process) -> bool {
+        process.resident_pages.saturating_sub(self.resident_pages) > process.resident_pages / GROWTH
+    }
+
+    /// Makes what had no pages missing.
+    fn forget_holes(&mut self, process: &Process) {
+        self.resident_pages = process.resident_pages;
+        self.ranges = self.runs.iter().map(|run| run.start..run.end).collect();
+        self.join_ranges();
+    }
+
+    /// Makes adjacent ranges one.
+    fn join_ranges(&mut self) {
+        self.ranges.dedup_by(|next, last| {
+            let is_adjacent = next.start == last.end;
+            if is_adjacent {
+                last.end = next.end;
+            }
+            is_adjacent
+        });
+    }
+
     /// Adds what was missing.
     fn add(&mut self, missing: Vec<Range<u64>>, found: Vec<Run>) {
         let mut all = std::mem::take(&mut self.runs);
@@ -122,13 +149,7 @@ impl Cached {
         all.iter().for_each(|run| append(&mut self.runs, run.start, run.end, run.located));
         self.ranges.extend(missing);
         self.ranges.sort_by_key(|range| range.start);
-        self.ranges.dedup_by(|next, last| {
-            let is_adjacent = next.start == last.end;
-            if is_adjacent {
-                last.end = next.end;
-            }
-            is_adjacent
-        });
+        self.join_ranges();
     }
 
     /// Changes the runs as these pages changed.
@@ -177,7 +198,8 @@ impl LocationCache {
 
     /// The runs of each region of a process, in order of address, as `look_up` finds them. What is not cached
     /// is looked up at once, and the rest again after `epochs`; in the next one if pages came or went or were
-    /// not where they were observed. This waits for the budget, unless many came or went.
+    /// not where they were observed. This waits for the budget, unless many came or went; of those that came,
+    /// some are enough.
     ///
     /// # Errors
     /// Those of `look_up`. Nothing is cached of the process then.
@@ -204,9 +226,13 @@ impl LocationCache {
         if is_its_turn || cached.change(process) > process.resident_pages / LARGE_CHANGE {
             cached = Cached { epochs, ..Cached::of(process) };
         }
+        let has_grown = cached.has_grown(process);
+        if has_grown {
+            cached.forget_holes(process);
+        }
         let missing = cached.missing(found);
         if !missing.is_empty() {
-            let (begun, is_new) = (thread_time(), cached.ranges.is_empty());
+            let (begun, is_new) = (thread_time(), has_grown || cached.ranges.is_empty());
             let runs = look_up(&missing)?;
             if !is_new {
                 cached.resident_pages += runs.iter().map(|run| run.end - run.start).sum::<u64>();
@@ -392,6 +418,30 @@ mod tests {
         let mut all = [Looked::new(1, 1)];
         run(CpuBudget::share(0.0001), &mut all, 30, 0);
         assert!((1..=2).contains(&all[0].looks));
+    }
+
+    #[test]
+    fn pages_of_a_growing_process_are_found_at_once() {
+        let found = [Found { start: 0, pages: 1000, accesses: 0, age: 0 }];
+        let located = Located { node: NodeId(0), size: PageSize::Base, written: false };
+        let mut cache = LocationCache::new(CpuBudget::share(1e-6));
+        let mut runs = |resident_pages| {
+            let process = Process { resident_pages, ..this_process() };
+            let mut asked = Vec::new();
+            // Pages come from the front.
+            let all = cache.runs(&process, &found, &watched(), 100, |missing| {
+                asked = missing.to_vec();
+                let run = |pages: &Range<u64>| Run { start: pages.start, end: resident_pages, located };
+                Ok(missing.iter().map(run).collect())
+            });
+            (asked, all.expect("no error").concat().iter().map(|run| run.end - run.start).sum::<u64>())
+        };
+        assert_eq!(runs(640), (vec![0..1000], 640));
+        assert_eq!(runs(649), (vec![], 640), "a few");
+        assert_eq!(runs(660), (vec![640..1000], 660));
+        assert_eq!(runs(660), (vec![], 660));
+        assert_eq!(runs(600), (vec![], 660), "it waits for the budget");
+        assert_eq!(runs(700), (vec![660..1000], 700));
     }
 
     #[test]
