@@ -1,5 +1,5 @@
-//! A decision of `relative-heat` on one process of 512 MiB of base pages, of which 384 MiB are on fast memory,
-//! once every 32 epochs of 600 access samples each: of lines that are read with zipfian popularity.
+//! A decision of `relative-heat` on one process of 512 MiB of base pages, of which 384 MiB are on fast
+//! memory, once every 32 epochs of 600 access samples each: of lines that are read with zipfian popularity.
 //!
 //! Decisions are as rare as they may be, as each is said to have cost a second of processor time. Moves take
 //! place at once.

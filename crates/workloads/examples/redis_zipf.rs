@@ -1,7 +1,7 @@
 //! redis-server under a zipfian load, as YCSB's workload B makes it: 95 % reads and 5 % updates of 1 KiB
 //! values, of which the popular ones are inserted last. Starts the server, fills it, warms it up at a given
-//! rate, and then sends requests as fast as they are answered. Marks tell `memtide lab compare --region marks`
-//! to model all but the filling, and to measure the last part.
+//! rate, and then sends requests as fast as they are answered. Marks tell `memtide lab compare --region
+//! marks` to model all but the filling, and to measure the last part.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

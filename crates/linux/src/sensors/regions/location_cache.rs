@@ -3,8 +3,8 @@
 //! Each page is looked up once, when a region first has it. memtide's own moves and splits change what is
 //! cached. What the kernel or the process does to the pages is only seen by looking again: a process is due
 //! for that some epochs after it was looked up, the latest first, as a share of a core allows. One whose size
-//! has changed much does not wait: what it did to its pages takes far longer. Of one that has grown less, only
-//! what had no pages is looked up at once: a program may use memory that it has had for long.
+//! has changed much does not wait: what it did to its pages takes far longer. Of one that has grown less,
+//! only what had no pages is looked up at once: a program may use memory that it has had for long.
 //!
 //! ```text
 //! epoch       1       2       3       4       5       6

@@ -139,8 +139,8 @@ impl Sampled {
     }
 
     /// Ends the time since the last epoch: sorts its samples by page, and divides them by the number of
-    /// accesses that their thread waits for at a time, its memory-level parallelism, by Little's law. A thread
-    /// that ran for a part of the time had more.
+    /// accesses that their thread waits for at a time, its memory-level parallelism, by Little's law. A
+    /// thread that ran for a part of the time had more.
     pub fn end_samples(&mut self, time: Time) {
         let mut at_a_time = std::mem::take(&mut self.taken_ns);
         at_a_time.values_mut().for_each(|taken_ns| *taken_ns /= time.as_ns().max(1e-3));
