@@ -428,6 +428,24 @@ mod tests {
         assert_eq!(epoch(&mut (1000..2000)).0, 0);
     }
 
+    #[test]
+    fn samples_since_the_last_epoch_are_saved() {
+        let regions = regions(&[region(0, 64, PageSize::Base)]);
+        let mut sampled = Sampled::default();
+        (0..100).for_each(|at| sampled.add(&sample(at % 7, PageSize::Base, 1), 1.0, IDLE));
+        sampled.sort_latest();
+        sampled.add(&sample(3, PageSize::Base, 1), 1.0, IDLE);
+        let mut read: Sampled = serde_json::from_str(&serde_json::to_string(&sampled).unwrap()).unwrap();
+        for sampled in [&mut sampled, &mut read] {
+            // The thread waited for ten accesses at a time.
+            sampled.end_samples(Time::from_us(1010));
+            sampled.end_epochs(1, &regions, 0.5);
+        }
+        assert_eq!(parts(&read, &regions), parts(&sampled, &regions));
+        let accesses: f64 = parts(&read, &regions).iter().map(Pages::accesses).sum();
+        assert!((accesses - 1010.0).abs() < 1.0, "{accesses}");
+    }
+
     /// Pages are chosen in proportion to their accesses, even where these alternate.
     #[test]
     fn thinning_prefers_no_page() {
