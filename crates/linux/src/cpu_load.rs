@@ -8,8 +8,6 @@ use procfs::{Current, Uptime};
 use crate::sys::time::process_time;
 use crate::topology::sysfs::Sysfs;
 
-const ONLINE: &str = "devices/system/cpu/online";
-
 /// Shortest time to measure a share of: the kernel shows hundredths of a second.
 const MEASURED_MIN: Duration = Duration::from_millis(50);
 
@@ -31,10 +29,10 @@ pub struct CpuLoad {
 
 impl CpuLoad {
     /// Share of the CPUs' time that other processes took since the last call that returned one, in 1/100 %;
-    /// `None` at first, and if that was too short a time to measure by.
+    /// `None` at first, if that was too short a time to measure by, and where the kernel does not show it.
     pub fn busy_bp(&mut self) -> Option<u16> {
-        let cpus = Sysfs(Path::new("/sys")).list(ONLINE).ok()??.len();
-        self.end(Times::now()?, cpus)
+        let online = Sysfs(Path::new("/sys")).online_cpus().ok()?;
+        (!online.is_empty()).then(|| self.end(Times::now()?, online.len()))?
     }
 
     fn end(&mut self, now: Times, cpus: usize) -> Option<u16> {
@@ -45,7 +43,7 @@ impl CpuLoad {
         }
         self.last = Some(now);
         let free = now.idle.saturating_sub(last.idle) + now.own.saturating_sub(last.own);
-        let share = 1.0 - free.as_secs_f64() / (passed.as_secs_f64() * cpus.max(1) as f64);
+        let share = 1.0 - free.as_secs_f64() / (passed.as_secs_f64() * cpus as f64);
         Some((share.clamp(0.0, 1.0) * 10_000.0) as u16)
     }
 }
@@ -78,7 +76,7 @@ mod tests {
         assert_eq!(load.end(times(6000, 10_000, 1010), 4), Some(5000));
         assert_eq!(load.end(times(7000, 15_000, 1010), 4), Some(0), "CPUs went offline");
         assert_eq!(load.end(times(8000, 15_000, 1010), 4), Some(10_000));
-        assert_eq!(load.end(times(9000, 14_000, 1010), 0), Some(10_000), "idle times may step back");
+        assert_eq!(load.end(times(9000, 14_000, 1010), 4), Some(10_000), "idle times may step back");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Processor {
 
 /// The first online CPU, its core and caches.
 pub fn processor(sysfs: &Sysfs) -> Result<Processor, TopologyError> {
-    let online = sysfs.list(&format!("{CPUS}/online"))?.unwrap_or_default();
+    let online = sysfs.online_cpus()?;
     let cpu = format!("{CPUS}/cpu{}", online.first().copied().unwrap_or(0));
     let threads = sysfs.list(&format!("{cpu}/topology/thread_siblings_list"))?.map_or(1, |list| list.len());
     let khz: Option<f64> = sysfs.value(&format!("{cpu}/cpufreq/cpuinfo_max_freq"))?;

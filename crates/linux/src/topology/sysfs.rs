@@ -29,6 +29,11 @@ impl Sysfs<'_> {
         self.read(file, |text| text.parse().ok())
     }
 
+    /// The online CPUs; none if sysfs does not list them.
+    pub fn online_cpus(&self) -> Result<Vec<u16>, TopologyError> {
+        Ok(self.list("devices/system/cpu/online")?.unwrap_or_default())
+    }
+
     /// The numbers of a list such as `0-3,7`; `None` if there is no such file.
     pub fn list(&self, file: &str) -> Result<Option<Vec<u16>>, TopologyError> {
         self.read(file, list)

@@ -40,8 +40,6 @@ const RECORD_BYTES: usize = 16;
 /// Intel's base frequency.
 const BASE_KHZ: &str = "devices/system/cpu/cpu0/cpufreq/base_frequency";
 
-const ONLINE: &str = "devices/system/cpu/online";
-
 /// Time between two readings of the nodes of page frames, if there are frames on none.
 const FRAMES_REREAD: Time = Time::from_ms(60_000);
 
@@ -149,8 +147,9 @@ impl Perf {
 
     /// Opens rings if the set of online CPUs has changed.
     fn follow_cpus(&mut self) -> io::Result<()> {
-        let list = |file| Sysfs(Path::new("/sys")).list(file).map_err(io::Error::other);
-        let mut cpus = list(ONLINE)?.unwrap_or_default();
+        let sysfs = Sysfs(Path::new("/sys"));
+        let list = |file| sysfs.list(file).map_err(io::Error::other);
+        let mut cpus = sysfs.online_cpus().map_err(io::Error::other)?;
         if let Some(having) = self.event.cpus().map(list).transpose()?.flatten() {
             cpus.retain(|cpu| having.contains(cpu));
         }

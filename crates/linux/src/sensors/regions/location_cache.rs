@@ -118,7 +118,7 @@ impl Cached {
         missing
     }
 
-    /// Whether many pages came.
+    /// Whether so many pages came that they are looked up at once.
     fn has_grown(&self, process: &Process) -> bool {
         process.resident_pages.saturating_sub(self.resident_pages) > process.resident_pages / GROWTH
     }
@@ -198,8 +198,8 @@ impl LocationCache {
 
     /// The runs of each region of a process, in order of address, as `look_up` finds them. What is not cached
     /// is looked up at once, and the rest again after `epochs`; in the next one if pages came or went or were
-    /// not where they were observed. This waits for the budget, unless many came or went; of those that came,
-    /// some are enough.
+    /// not where they were observed. This waits for the budget, unless many came or went. If fewer came, what
+    /// had no pages is looked up at once.
     ///
     /// # Errors
     /// Those of `look_up`. Nothing is cached of the process then.
@@ -232,9 +232,9 @@ impl LocationCache {
         }
         let missing = cached.missing(found);
         if !missing.is_empty() {
-            let (begun, is_new) = (thread_time(), has_grown || cached.ranges.is_empty());
+            let (begun, are_counted) = (thread_time(), has_grown || cached.ranges.is_empty());
             let runs = look_up(&missing)?;
-            if !is_new {
+            if !are_counted {
                 cached.resident_pages += runs.iter().map(|run| run.end - run.start).sum::<u64>();
             }
             cached.add(missing, runs);

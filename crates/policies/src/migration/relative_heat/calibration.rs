@@ -151,7 +151,7 @@ impl Calibration {
         };
         self.expected.clear();
         self.expected.extend(pages.map(expected));
-        // Samples are sorted, too.
+        // In the order of the samples, in which they are looked up.
         self.expected.sort_unstable_by_key(|of| (of.task, of.start));
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Costs {
     /// Processor time beyond the copies in ns, and moves. They count less with each measured epoch.
     beyond_ns: f64,
     measured: f64,
-    /// Share of the CPUs' time that they are not idle, less what this program takes.
+    /// Share of the CPUs' time that other processes take. Earlier epochs' count less.
     busy: f64,
 }
 
@@ -37,7 +37,8 @@ impl Costs {
         self.copies_ns += copy_ns;
     }
 
-    /// Ends an epoch whose actions took this processor time, and others this share of it, in 1/100 %.
+    /// Ends an epoch whose actions took this processor time, while other processes took this share of the
+    /// CPUs' time, in 1/100 %.
     pub fn end_epoch(&mut self, took: Option<Time>, busy_bp: Option<u16>) {
         if let Some(busy_bp) = busy_bp {
             let busy = (f64::from(busy_bp) / 10_000.0).min(1.0);
@@ -51,7 +52,7 @@ impl Costs {
     }
 
     /// What the move of a page takes from other programs beyond its copy, at least as long as the machine's
-    /// kernel says, in ns: an idle CPU moves pages at no cost but theirs.
+    /// kernel says, in ns: on idle CPUs, moves cost no more than that.
     pub fn move_ns(&self, kernel_ns: f64) -> f64 {
         if self.measured > 0.0 {
             kernel_ns.max(self.busy * self.beyond_ns / self.measured)

@@ -123,7 +123,8 @@ const EPOCHS_MIN: i32 = 3;
 /// similar pages are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
 
-/// Candidates of each kind beside the pages of the last plan, and the least: to sort more of them takes time.
+/// Candidates of each kind per page that the last plan by samples changed, and their minimum: sorting takes
+/// time.
 const CANDIDATES: u64 = 4;
 const CANDIDATES_MIN: u64 = 2048;
 
@@ -162,8 +163,8 @@ struct RelativeHeat {
     /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
     /// huge page.
     pages: u64,
-    /// Candidates of each kind for a plan.
-    wanted: u64,
+    /// Base pages that the last plan by samples changed; `None` before it.
+    changed: Option<u64>,
     /// By the monitor's regions.
     heat: Heat,
     /// By sampled accesses.
@@ -220,7 +221,7 @@ impl RelativeHeat {
             walk_ns: splits::walk_ns(machine),
             store_weight: stores::weight(machine),
             pages,
-            wanted: pages,
+            changed: None,
             heat: Heat::default(),
             sampled: Sampled::default(),
             refused: Refused::default(),
@@ -317,7 +318,7 @@ impl RelativeHeat {
 
     /// The pages that may move, enough of them for an epoch's plan. A loaded node may also lose its hottest.
     fn candidates(&self, view: &View) -> Candidates {
-        let most = self.wanted as usize;
+        let most = self.candidates_max() as usize;
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
         let is_fast = self.node_ids().map(|node| self.tier(node) == 0).collect();
         let victims = if is_loaded { usize::MAX } else { most };
@@ -362,9 +363,10 @@ impl RelativeHeat {
             .sum()
     }
 
-    /// Candidates of each kind for the next decision, after a plan that changes this many base pages.
-    fn wanted(&self, changed: u64) -> u64 {
-        (changed * CANDIDATES).max(CANDIDATES_MIN).min(self.pages)
+    /// Maximum candidates of each kind.
+    fn candidates_max(&self) -> u64 {
+        let most = |changed: u64| changed.saturating_mul(CANDIDATES).max(CANDIDATES_MIN).min(self.pages);
+        self.changed.map_or(self.pages, most)
     }
 
     /// Calls `push` with all pages that are known long enough to move, in order, huge ones in parts: once
@@ -485,11 +487,11 @@ impl Migration for RelativeHeat {
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
         }
-        let changed = changed(plan);
-        self.wanted = self.wanted(changed);
-        let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
-            self.calm.decided(changed, fastest.map(|used| used.pages).sum(), saved_ns);
+            let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
+            let (changed, pages) = (changed(plan), fastest.map(|used| used.pages).sum());
+            self.changed = Some(changed);
+            self.calm.decided(changed, pages, saved_ns);
         }
         Wake::After(self.epoch)
     }
@@ -504,6 +506,7 @@ impl Migration for RelativeHeat {
             &self.costs,
             &self.calm,
             &self.calibrations,
+            self.changed,
         ))
     }
 
@@ -518,6 +521,7 @@ impl Migration for RelativeHeat {
             self.costs,
             self.calm,
             self.calibrations,
+            self.changed,
         ) = from_text(state)?;
         self.latencies.resume(measured)
     }

@@ -26,6 +26,24 @@ fn samples_find_the_hot_pages_in_regions_of_one_heat_and_each_moves_once() {
 }
 
 #[test]
+fn plans_grow_after_calm_ones_and_those_of_a_saved_policy_alike() {
+    let mut view = seen(&[region(0, 10_000, SLOW, 25), region(20_000, 6000, FAST, 25)], 0);
+    view.nodes = vec![node_view(FAST, 6150, 150)];
+    let mut saved = policy("relative-heat");
+    let calm = epochs(saved.as_mut(), &view, &samples(20_000..20_020, FAST, 20), 8);
+    assert!(calm.iter().flatten().all(|pages| pages.is_empty()));
+    let mut resumed = policy("relative-heat");
+    resumed.resume(&saved.state()).unwrap();
+    let [of_saved, of_resumed] = [saved, resumed].map(|mut policy| {
+        let moved = epochs(policy.as_mut(), &view, &samples((0..10_000).step_by(2), SLOW, 10), 8);
+        moved.into_iter().map(|[up, _]| up.len() as u64).filter(|&up| up > 0).collect::<Vec<_>>()
+    });
+    assert_eq!(of_saved, of_resumed);
+    assert_eq!(of_saved[0], CANDIDATES_MIN);
+    assert!(of_saved[1] > CANDIDATES_MIN, "{of_saved:?}");
+}
+
+#[test]
 fn equally_sampled_pages_stay_and_so_do_those_that_prefetching_hides() {
     let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
     let fast = samples(2000..2980, FAST, 2);
