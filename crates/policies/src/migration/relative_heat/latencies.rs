@@ -10,6 +10,10 @@ const SAMPLES_MAX: usize = 4096;
 /// A sample that took a smaller part of its node's latency waited for a line that was on its way.
 const WAITED_MIN: f64 = 0.5;
 
+/// Multiple of its idle latency that a sample counts as at most: one of more waited for something else, such as
+/// a page fault.
+const TAKEN_MAX: f64 = 16.0;
+
 /// Multiple of its lowest latency from which on a node is loaded.
 const LOADED: f64 = 1.25;
 
@@ -29,6 +33,8 @@ pub(super) struct Measured {
     fresh_ns: Vec<f32>,
     /// Of the last epochs and the lowest of all, in ns; `None` before enough samples.
     now_ns: Option<f64>,
+    /// As long as all of them took in the mean, in the same way.
+    mean_ns: Option<f64>,
     lowest_ns: Option<f64>,
 }
 
@@ -39,36 +45,49 @@ impl Latencies {
         Latencies { measured: vec![Measured::default(); idle_ns.len()], idle_ns }
     }
 
-    /// Adds the latency of a sampled access to a node.
-    pub fn add(&mut self, node: NodeId, latency: Time) {
-        let least_ns = WAITED_MIN * self.lowest_ns(node);
-        if let Some(Measured { fresh_ns, .. }) = self.measured.get_mut(node.index())
-            && latency.as_ns() >= least_ns
-            && fresh_ns.len() < SAMPLES_MAX
-        {
-            fresh_ns.push(latency.as_ns() as f32);
+    /// Adds the latency of a sampled access to a node. Returns it in ns, as far as its node took it; `None` if
+    /// its line was on its way.
+    pub fn add(&mut self, node: NodeId, latency: Time) -> Option<f64> {
+        let idle_ns = *self.idle_ns.get(node.index())?;
+        let taken_ns = latency.as_ns().min(TAKEN_MAX * idle_ns);
+        if taken_ns < WAITED_MIN * self.lowest_ns(node) {
+            return None;
         }
+        let fresh_ns = &mut self.measured[node.index()].fresh_ns;
+        if fresh_ns.len() < SAMPLES_MAX {
+            fresh_ns.push(taken_ns as f32);
+        }
+        Some(taken_ns)
     }
 
-    /// Ends an epoch: the median of its samples counts as much as all earlier ones. A node without enough
+    /// Ends an epoch: its samples' latency counts as much as that of all earlier ones. A node without enough
     /// samples is idle.
     pub fn end_epoch(&mut self) {
-        for (Measured { fresh_ns, now_ns, lowest_ns }, idle_ns) in self.measured.iter_mut().zip(&self.idle_ns)
-        {
-            let middle = fresh_ns.len() / 2;
+        for (measured, idle_ns) in self.measured.iter_mut().zip(&self.idle_ns) {
+            let Measured { fresh_ns, now_ns, mean_ns, lowest_ns } = measured;
             let latest = if fresh_ns.len() >= SAMPLES_MIN {
-                Some(f64::from(*fresh_ns.select_nth_unstable_by(middle, f32::total_cmp).1))
+                Some(median_and_mean(fresh_ns))
             } else {
-                *lowest_ns
+                lowest_ns.map(|ns| (ns, ns))
             };
             fresh_ns.clear();
-            let Some(latest) = latest else { continue };
-            *now_ns = Some(now_ns.map_or(latest, |before| (before + latest) / 2.0));
-            *lowest_ns = Some(lowest_ns.unwrap_or(*idle_ns).min(latest));
+            let Some((median, mean)) = latest else { continue };
+            let blend = |before: &mut Option<f64>, ns| {
+                *before = Some(before.map_or(ns, |before| (before + ns) / 2.0));
+            };
+            blend(now_ns, median);
+            blend(mean_ns, mean);
+            *lowest_ns = Some(lowest_ns.unwrap_or(*idle_ns).min(median));
         }
     }
 
-    /// Latency of a node as its load is now, in ns; its idle latency if nothing is measured.
+    /// What an access to a node takes in the mean, in ns; its idle latency if nothing is measured. It is more
+    /// than the median if some wait long.
+    pub fn mean_ns(&self, node: NodeId) -> f64 {
+        self.measured[node.index()].mean_ns.unwrap_or(self.idle_ns[node.index()])
+    }
+
+    /// Median latency of a node as its load is now, in ns; its idle latency if nothing is measured.
     pub fn ns(&self, node: NodeId) -> f64 {
         self.measured[node.index()].now_ns.unwrap_or(self.idle_ns[node.index()])
     }
@@ -80,7 +99,7 @@ impl Latencies {
 
     fn lowest_ns(&self, node: NodeId) -> f64 {
         let at = node.index();
-        self.measured.get(at).and_then(|measured| measured.lowest_ns).unwrap_or(self.idle_ns[at])
+        self.measured[at].lowest_ns.unwrap_or(self.idle_ns[at])
     }
 
     /// What was measured, to save it.
@@ -95,5 +114,44 @@ impl Latencies {
         }
         self.measured = measured;
         Ok(())
+    }
+}
+
+/// Of at least one number, which are sorted in part.
+fn median_and_mean(all: &mut [f32]) -> (f64, f64) {
+    let sum: f64 = all.iter().copied().map(f64::from).sum();
+    let mean = sum / all.len() as f64;
+    (f64::from(*all.select_nth_unstable_by(all.len() / 2, f32::total_cmp).1), mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(0);
+
+    #[test]
+    fn some_long_waits_raise_the_mean_alone_and_faults_hardly() {
+        let mut latencies = Latencies::new([Time::from_ns(100.0)].into_iter());
+        let mut add = |ns, times| (0..times).fold(None, |_, _| latencies.add(NODE, Time::from_ns(ns)));
+        assert_eq!(add(100.0, 80), Some(100.0));
+        assert_eq!(add(20.0, 80), None, "a prefetched line");
+        assert_eq!(add(700.0, 18), Some(700.0));
+        assert_eq!(add(50_000.0, 2), Some(1600.0), "a page fault");
+        latencies.end_epoch();
+        let mean_ns = (80.0 * 100.0 + 18.0 * 700.0 + 2.0 * 1600.0) / 100.0;
+        assert_eq!((latencies.ns(NODE), latencies.mean_ns(NODE)), (100.0, mean_ns));
+        assert!(!latencies.is_loaded(NODE));
+        latencies.end_epoch();
+        assert_eq!(latencies.mean_ns(NODE), (mean_ns + 100.0) / 2.0, "without samples it is idle");
+    }
+
+    #[test]
+    fn nodes_without_samples_take_what_the_machine_file_says() {
+        let mut latencies = Latencies::new([Time::from_ns(100.0)].into_iter());
+        assert_eq!(latencies.add(NodeId(7), Time::from_ns(100.0)), None);
+        (1..SAMPLES_MIN).for_each(|_| _ = latencies.add(NODE, Time::from_ns(900.0)));
+        latencies.end_epoch();
+        assert_eq!((latencies.ns(NODE), latencies.mean_ns(NODE)), (100.0, 100.0));
     }
 }

@@ -9,12 +9,14 @@ mod heat;
 mod latencies;
 mod load;
 mod pages;
+mod parallelism;
 mod rates;
 mod refused;
 mod sampled;
 mod splits;
 mod stores;
 mod trust;
+mod waits;
 mod weight;
 
 use memtide_core::params::{Parameter, Values};
@@ -283,13 +285,13 @@ impl RelativeHeat {
     /// tier, in ns.
     fn waiting_ns(&self, accesses: f64, slow: NodeId) -> f64 {
         let fast = self.fastest(slow);
-        let [slow, fast] = [slow, fast].map(|node| self.latencies.ns(node));
+        let [slow, fast] = [slow, fast].map(|node| self.latencies.mean_ns(node));
         accesses * self.payback * (slow - fast)
     }
 
     /// Waiting that a move of a base page of a span saves in the payback time, beyond what it costs, in ns.
     fn net_ns(&self, span: &Pages, to: NodeId) -> f64 {
-        let [from_ns, to_ns] = [span.node, to].map(|node| self.latencies.ns(node));
+        let [from_ns, to_ns] = [span.node, to].map(|node| self.latencies.mean_ns(node));
         let saved = span.rate.mean * self.payback * (from_ns - to_ns);
         let kept = if saved > 0.0 { self.trust.share() } else { 1.0 };
         kept * saved - self.cost_ns(span, to)
@@ -427,9 +429,12 @@ impl Migration for RelativeHeat {
             Event::AccessSample(sample) => {
                 if let Some(node) = self.nodes.get(sample.node.index()) {
                     let weight = if sample.write { self.store_weight } else { 1.0 };
-                    self.sampled.add(sample, weight, node.idle);
-                    self.calm.add(self.tiers.tier(sample.node) == 0, f64::from(sample.period));
-                    sample.latency.into_iter().for_each(|took| self.latencies.add(sample.node, took));
+                    let is_fast = self.tier(sample.node) == 0;
+                    let taken_ns = sample.latency.and_then(|taken| self.latencies.add(sample.node, taken));
+                    let fast_ns = self.latencies.mean_ns(self.fastest(sample.node));
+                    let wait_ns = taken_ns.filter(|_| !is_fast).map(|ns| (ns - fast_ns).max(0.0));
+                    self.sampled.add(sample, weight, node.idle, wait_ns);
+                    self.calm.add(is_fast, f64::from(sample.period));
                 }
             }
             Event::Completion(done) => self.complete(done),
@@ -446,7 +451,7 @@ impl Migration for RelativeHeat {
         };
         let spans_max = self.regions_max as usize * SPANS_PER_REGION;
         let samples = view.region_samples.map_or(self.samples, f64::from);
-        self.sampled.end_samples(self.epoch * u64::from(epochs));
+        self.sampled.end_samples();
         let latest = self.sampled.latest(&view.regions);
         self.trust.end_epoch(|pages| match &latest {
             Some(latest) => {

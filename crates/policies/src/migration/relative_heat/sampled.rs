@@ -1,15 +1,16 @@
 //! Heat of pages by sampled accesses: of every page alone where there are enough samples, else of blocks.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memtide_core::policy::{AccessSample, Move, Region, Regions};
-use memtide_core::{NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
 use super::pages::Pages;
+use super::parallelism::Parallelism;
 use super::rates::{self, PAGES_MAX, Place, sum_of};
+use super::waits::Waits;
 use super::weight::Weight;
 
 /// Maximum number of pages whose samples are remembered.
@@ -43,8 +44,8 @@ pub(super) struct Sampled {
     /// Samples since the last epoch, the first ones sorted.
     fresh: Vec<Fresh>,
     sorted: usize,
-    /// Latency of the accesses that they stand for, together, by thread, in ns.
-    taken_ns: BTreeMap<ThreadId, f64>,
+    parallelism: Parallelism,
+    waits: Waits,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
     nodes: Runs<NodeId>,
@@ -59,18 +60,31 @@ pub(super) struct Sampled {
 /// A sample since the last epoch. There are many: numbers are short.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fresh {
+pub(super) struct Fresh {
     task: TaskId,
-    thread: ThreadId,
+    /// Negative if it is not known.
+    wait_ns: f32,
     page: u64,
-    accesses: f32,
+    /// Accesses that a thread would wait for one by one.
+    pub accesses: f32,
     size: PageSize,
     node: NodeId,
 }
 
 impl Fresh {
-    fn page(&self) -> (TaskId, u64) {
+    #[cfg(test)]
+    pub fn new(task: TaskId, page: u64, accesses: f32, wait_ns: Option<f32>) -> Fresh {
+        let wait_ns = wait_ns.unwrap_or(-1.0);
+        Fresh { task, wait_ns, page, accesses, size: PageSize::Base, node: NodeId(1) }
+    }
+
+    pub fn page(&self) -> (TaskId, u64) {
         (self.task, self.page)
+    }
+
+    /// How much longer it took than an access to fast memory does, if it is of slow memory.
+    pub fn wait_ns(&self) -> Option<f32> {
+        (self.wait_ns >= 0.0).then_some(self.wait_ns)
     }
 }
 
@@ -118,16 +132,19 @@ impl Sampled {
     }
 
     /// Adds a sampled access that counts as this many; `idle` is the idle latency of its node. One that is
-    /// known to have taken less waited less: its line was on its way.
-    pub fn add(&mut self, sample: &AccessSample, weight: f64, idle: Time) {
-        let AccessSample { task, page, size, node, latency, period, thread, .. } = *sample;
+    /// known to have taken less waited less: its line was on its way. One that its thread waited for beside
+    /// others counts as a part of one. `wait_ns` is how much longer it took than one of fast memory.
+    pub fn add(&mut self, sample: &AccessSample, weight: f64, idle: Time, wait_ns: Option<f64>) {
+        let AccessSample { task, page, size, node, latency, period, thread, time, .. } = *sample;
         if page.0 >= PAGES_MAX {
             return;
         }
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
-        let accesses = (f64::from(period) * weight * waited) as f32;
-        self.fresh.push(Fresh { task, thread, page: page.0, accesses, size, node });
-        *self.taken_ns.entry(thread).or_default() += f64::from(period) * latency.unwrap_or(idle).as_ns();
+        let taken_ns = f64::from(period) * latency.unwrap_or(idle).as_ns();
+        let at_a_time = self.parallelism.at(thread, time, taken_ns);
+        let accesses = (f64::from(period) * weight * waited / at_a_time) as f32;
+        let wait_ns = wait_ns.map_or(-1.0, |ns| ns as f32);
+        self.fresh.push(Fresh { task, wait_ns, page: page.0, accesses, size, node });
     }
 
     /// Sorts the latest samples: a few of them at a time are in the caches.
@@ -138,19 +155,11 @@ impl Sampled {
         self.sorted = self.fresh.len();
     }
 
-    /// Ends the time since the last epoch: sorts its samples by page, and divides them by the number of
-    /// accesses that their thread waits for at a time, its memory-level parallelism, by Little's law. A
-    /// thread that ran for a part of the time had more.
-    pub fn end_samples(&mut self, time: Time) {
-        let mut at_a_time = std::mem::take(&mut self.taken_ns);
-        at_a_time.values_mut().for_each(|taken_ns| *taken_ns /= time.as_ns().max(1e-3));
-        at_a_time.retain(|_, &mut accesses| accesses > 1.0);
-        if !at_a_time.is_empty() {
-            for sample in &mut self.fresh {
-                sample.accesses /= at_a_time.get(&sample.thread).map_or(1.0, |&accesses| accesses as f32);
-            }
-        }
+    /// Ends the time since the last epoch: sorts its samples by page, and learns how long each waits.
+    pub fn end_samples(&mut self) {
         self.fresh.sort_by_key(Fresh::page);
+        self.waits.correct(&mut self.fresh);
+        self.parallelism.end_epoch();
     }
 
     /// Records where a page is.
@@ -188,6 +197,7 @@ impl Sampled {
         self.weight = self.weight.faded(kept) + weight_of(&fresh);
         self.correct_nodes(regions, &fresh);
         self.merge(&fresh, kept);
+        self.waits.keep(self.counts.iter().map(|count| (count.task, count.page)));
         fresh.clear();
         self.fresh = fresh;
         self.sorted = 0;
@@ -361,13 +371,13 @@ mod tests {
     }
 
     fn end_epoch(sampled: &mut Sampled, regions: &Regions, kept: f64) {
-        sampled.end_samples(Time::from_ms(1_000_000));
+        sampled.end_samples();
         sampled.end_epochs(1, regions, kept);
     }
 
     fn after(samples: &[AccessSample], regions: &Regions) -> Vec<Pages> {
         let mut sampled = Sampled::default();
-        samples.iter().for_each(|sample| sampled.add(sample, 1.0, IDLE));
+        samples.iter().for_each(|sample| sampled.add(sample, 1.0, IDLE, None));
         end_epoch(&mut sampled, regions, 0.5);
         parts(&sampled, regions)
     }
@@ -413,7 +423,7 @@ mod tests {
         let regions = regions(&[region(0, 4096, PageSize::Base)]);
         let mut sampled = Sampled::default();
         let mut epoch = |pages: &mut dyn Iterator<Item = u64>| {
-            pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), 1.0, IDLE));
+            pages.for_each(|page| sampled.add(&sample(page, PageSize::Base, 1), 1.0, IDLE, None));
             end_epoch(&mut sampled, &regions, 0.9);
             let early = sampled.counts.iter().filter(|count| count.page < 64);
             (early.clone().count(), early.map(|count| count.weight().accesses).sum::<f64>() / 100.0)
@@ -432,18 +442,23 @@ mod tests {
     fn samples_since_the_last_epoch_are_saved() {
         let regions = regions(&[region(0, 64, PageSize::Base)]);
         let mut sampled = Sampled::default();
-        (0..100).for_each(|at| sampled.add(&sample(at % 7, PageSize::Base, 1), 1.0, IDLE));
+        // The thread waits for ten accesses at a time.
+        let add = |sampled: &mut Sampled, at: u64| {
+            let time = Time(IDLE.0 * 10 * at);
+            sampled.add(&AccessSample { time, ..sample(at % 7, PageSize::Base, 1) }, 1.0, IDLE, Some(9.0));
+        };
+        (0..100).for_each(|at| add(&mut sampled, at));
         sampled.sort_latest();
-        sampled.add(&sample(3, PageSize::Base, 1), 1.0, IDLE);
+        add(&mut sampled, 100);
         let mut read: Sampled = serde_json::from_str(&serde_json::to_string(&sampled).unwrap()).unwrap();
         for sampled in [&mut sampled, &mut read] {
-            // The thread waited for ten accesses at a time.
-            sampled.end_samples(Time::from_us(1010));
+            add(sampled, 101);
+            sampled.end_samples();
             sampled.end_epochs(1, &regions, 0.5);
         }
         assert_eq!(parts(&read, &regions), parts(&sampled, &regions));
         let accesses: f64 = parts(&read, &regions).iter().map(Pages::accesses).sum();
-        assert!((accesses - 1010.0).abs() < 1.0, "{accesses}");
+        assert!((accesses - (100.0 + 1010.0)).abs() < 1.0, "{accesses}");
     }
 
     /// Pages are chosen in proportion to their accesses, even where these alternate.
@@ -469,7 +484,7 @@ mod tests {
             let mut sampled = Sampled::default();
             for page in 0..pages {
                 let period = if page == 7 { 50 * period } else { period };
-                sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, 1.0, IDLE);
+                sampled.add(&AccessSample { period, ..sample(page, PageSize::Base, 1) }, 1.0, IDLE, None);
             }
             end_epoch(&mut sampled, &regions, 0.5);
             assert!(sampled.counts.len() <= COUNTS_MAX + 1, "{}", sampled.counts.len());
@@ -532,10 +547,10 @@ mod tests {
             }
             let regions = regions(&all);
             let mut sampled = Sampled::default();
-            sampled.add(&sample(0, PageSize::Base, 1), 1.0, IDLE);
+            sampled.add(&sample(0, PageSize::Base, 1), 1.0, IDLE, None);
             for (page, node, is_huge) in samples {
                 let size = if is_huge { PageSize::Huge } else { PageSize::Base };
-                sampled.add(&sample(page, size, node), 1.0, IDLE);
+                sampled.add(&sample(page, size, node), 1.0, IDLE, None);
             }
             end_epoch(&mut sampled, &regions, 0.5);
             for (page, node) in moves {

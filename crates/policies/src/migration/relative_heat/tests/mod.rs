@@ -219,10 +219,11 @@ fn as_stores(mut events: Vec<Event>) -> Vec<Event> {
 }
 
 /// Accesses of a thread, of which one of `period` is sampled.
-fn of_thread(mut events: Vec<Event>, number: u32, period: u32) -> Vec<Event> {
-    for event in &mut events {
+/// Makes these samples a thread's, one each interval.
+fn of_thread(mut events: Vec<Event>, number: u32, period: u32, interval: Time) -> Vec<Event> {
+    for (at, event) in (0..).zip(&mut events) {
         let Event::AccessSample(sample) = event else { continue };
-        (sample.thread, sample.period) = (ThreadId(number), period);
+        (sample.thread, sample.period, sample.time) = (ThreadId(number), period, interval * at);
     }
     events
 }

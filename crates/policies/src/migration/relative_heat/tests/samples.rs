@@ -179,15 +179,33 @@ fn written_pages_go_before_read_ones_where_writes_are_dear() {
 }
 
 #[test]
+fn pages_that_wait_long_on_slow_memory_go_before_ones_that_are_accessed_more() {
+    let view = seen(&[region(0, 2000, SLOW, 0), region(4000, 980, FAST, 0)], 20);
+    for (long_ns, first) in [(240.0, 0..10), (960.0, 1024..1034)] {
+        // The latter are in other 2 MiB.
+        let long = with_latency(samples(1024..1034, SLOW, 10), long_ns);
+        let events = [samples(0..10, SLOW, 20), long].concat();
+        let mut policy = policy("relative-heat:pages=10");
+        let moved = epochs(policy.as_mut(), &view, &events, EPOCHS_MIN);
+        let mut up = moved.last().unwrap()[0].clone();
+        up.sort_unstable();
+        assert_eq!(up, first.collect::<Vec<_>>(), "{long_ns} ns");
+    }
+}
+
+#[test]
 fn accesses_count_less_if_their_thread_waits_for_several_at_a_time() {
     let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
-    // One thread waits for a line after the other, 0.48 of 0.5 s. Of the others' pages each has 2.5 times as
-    // many accesses: of one thread, which waits for 2.4 at a time, or of five, which wait for one.
-    let chase = of_thread(samples(0..10, SLOW, 10), 0, 20_000);
+    // One thread waits for a line after the other, 4.8 of 5 ms. Of the others' pages each has 2.5 times as
+    // many accesses: of one thread, which waits for 4.8 at a time, or of five, which wait for one.
+    let chase = of_thread(samples(0..10, SLOW, 10), 0, 20_000, Time::from_ms(5));
     for (threads, first) in [(1, 0..10), (5, 500..520)] {
-        let others = (500..520).zip((1..=threads).cycle());
-        let others = others.flat_map(|(page, by)| of_thread(samples(page..page + 1, SLOW, 25), by, 20_000));
-        let events = [chase.clone(), others.collect()].concat();
+        let others = (1..=threads).flat_map(|thread| {
+            let pages = (500..520).filter(|page| page % threads == thread - 1);
+            of_thread(samples(pages, SLOW, 25), thread as u32, 20_000, Time::from_ms(threads))
+        });
+        let others: Vec<Event> = others.collect();
+        let events = [chase.clone(), others].concat();
         let mut policy = policy("relative-heat:pages=10");
         let moved = epochs(policy.as_mut(), &view, &events, EPOCHS_MIN);
         let up = &moved.last().unwrap()[0];
