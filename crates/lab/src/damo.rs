@@ -1,9 +1,11 @@
-//! damo, DAMON's user-space tool, in the guest, with its authors' configurations for two tiers.
+//! damo, DAMON's user-space tool, in the guest, with its authors' configurations for two tiers, or changed
+//! ones.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memtide_core::params::{Parameter, Params, Values};
 use memtide_lab_protocol::agent::{Preparation, Program};
 
 use crate::archive::Archive;
@@ -29,38 +31,118 @@ pub const HAS_STAT: Release = (6, 17);
 /// Major and minor number of a kernel.
 pub type Release = (u32, u32);
 
-/// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a fast
-/// node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's defaults.
-const TUNED: Style = Style {
-    demote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s \
-        --damos_action migrate_cold {to} --damos_access_rate \
-        0% 0% --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
-        --damos_quota_goal node_mem_free_bp 0.5% {from} --damos_filter reject young",
-    promote: "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s \
-        --damos_action migrate_hot {to} --damos_access_rate \
-        5% max --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
-        --damos_quota_goal node_mem_used_bp 99.7% {to} --damos_filter allow young",
-    each: &["--damos_nr_quota_goals", "--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
-};
+/// What may be changed of the configuration for Linux 6.11 to 6.15.
+pub const PARAMETERS: [Parameter; 6] = [
+    Parameter::integer("sampling_ms", "ms", "time between two samples of a region", [1, 100, 10_000]),
+    Parameter::integer("aggregation_ms", "ms", "time whose samples are counted", [1, 2000, 600_000]),
+    Parameter::integer(
+        "interval_ms",
+        "ms",
+        "time between two updates of regions and limits",
+        [10, 20_000, 600_000],
+    ),
+    Parameter::integer("hot", "%", "least share of accessed samples to be promoted", [1, 5, 100]),
+    Parameter::integer("cold", "%", "greatest share of accessed samples to be demoted", [0, 0, 99]),
+    Parameter::integer("cold_ms", "ms", "how long it must have been that cold", [0, 30_000, 600_000]),
+];
 
-/// For Linux 6.11 to 6.15: `tools/gen_migpol.py --global` of SK hynix's HMSDK, whose authors wrote the
-/// actions.
-const FIXED: Style = Style {
-    demote: "--monitoring_intervals 100ms 2s 20s --monitoring_nr_regions_range 100 10000 \
-        --damos_action migrate_cold {to} --damos_sz_region 4096 max --damos_filter young matching \
-        --damos_access_rate 0% 0% --damos_age 30s max --damos_quotas 1s 50G 20s 0 0 1%",
-    promote: "--monitoring_intervals 100ms 2s 20s --monitoring_nr_regions_range 100 10000 \
-        --damos_action migrate_hot {to} --damos_sz_region 4096 max --damos_filter young nomatching \
-        --damos_access_rate 5% 100% --damos_age 0 max --damos_quotas 2s 50G 20s 0 0 1%",
-    each: &["--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
-};
+/// Which configuration of damo.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setup {
+    /// Its authors' for the kernel.
+    Authors,
+    /// That for Linux 6.11 to 6.15 with other [`PARAMETERS`].
+    Changed(Values),
+}
+
+impl Setup {
+    /// Parses what follows `damo` in a subject's name.
+    ///
+    /// # Errors
+    /// If it is not a list of [`PARAMETERS`]; says why.
+    pub fn parse(text: &str) -> Result<Setup, String> {
+        let Some(params) = text.strip_prefix(':') else { return Ok(Setup::Authors) };
+        let params: Params = params.parse().map_err(|error| format!("{error}"))?;
+        let values = params.values(&PARAMETERS).map_err(|error| format!("{error}"))?;
+        Ok(Setup::Changed(values))
+    }
+
+    fn style(&self, linux: Release) -> Style {
+        match self {
+            Setup::Authors if linux < TUNES => {
+                Style::fixed(&Params::new().values(&PARAMETERS).expect("defaults"))
+            }
+            Setup::Authors => Style::tuned(),
+            Setup::Changed(values) => Style::fixed(values),
+        }
+    }
+}
 
 /// A configuration: options of a kdamond for a node (`{from}`) and one of the other tier (`{to}`), and count
 /// options that are 1 for each.
 struct Style {
-    demote: &'static str,
-    promote: &'static str,
+    demote: String,
+    promote: String,
     each: &'static [&'static str],
+}
+
+impl Style {
+    /// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a
+    /// fast node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's defaults.
+    fn tuned() -> Style {
+        let intervals = "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s";
+        let limits = "--damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB";
+        Style {
+            demote: format!(
+                "{intervals} --damos_action migrate_cold {{to}} --damos_access_rate 0% 0% {limits} \
+                 --damos_quota_goal node_mem_free_bp 0.5% {{from}} --damos_filter reject young"
+            ),
+            promote: format!(
+                "{intervals} --damos_action migrate_hot {{to}} --damos_access_rate 5% max {limits} \
+                 --damos_quota_goal node_mem_used_bp 99.7% {{to}} --damos_filter allow young"
+            ),
+            each: &[
+                "--damos_nr_quota_goals",
+                "--damos_nr_filters",
+                "--nr_targets",
+                "--nr_schemes",
+                "--nr_ctxs",
+            ],
+        }
+    }
+
+    /// For Linux 6.11 to 6.15: `tools/gen_migpol.py --global` of SK hynix's HMSDK, whose authors wrote the
+    /// actions. Demotions may take a twentieth of the time, promotions a tenth.
+    fn fixed(values: &Values) -> Style {
+        let [sampling, aggregation, interval, age] =
+            ["sampling_ms", "aggregation_ms", "interval_ms", "cold_ms"].map(|name| values.u64(name));
+        let [hot, cold] = ["hot", "cold"].map(|name| values.u64(name));
+        let intervals = format!(
+            "--monitoring_intervals {} {} {} --monitoring_nr_regions_range 100 10000",
+            time(sampling),
+            time(aggregation),
+            time(interval)
+        );
+        let quota =
+            |share: u64| format!("--damos_quotas {} 50G {} 0 0 1%", time(interval / share), time(interval));
+        let (demotions, promotions, age) = (quota(20), quota(10), time(age));
+        Style {
+            demote: format!(
+                "{intervals} --damos_action migrate_cold {{to}} --damos_sz_region 4096 max \
+                 --damos_filter young matching --damos_access_rate 0% {cold}% --damos_age {age} max {demotions}"
+            ),
+            promote: format!(
+                "{intervals} --damos_action migrate_hot {{to}} --damos_sz_region 4096 max \
+                 --damos_filter young nomatching --damos_access_rate {hot}% 100% --damos_age 0 max {promotions}"
+            ),
+            each: &["--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
+        }
+    }
+}
+
+/// As damo reads it.
+fn time(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
 /// damo and its arguments.
@@ -77,14 +159,19 @@ pub struct Damo {
 ///
 /// # Errors
 /// If the machine does not have two tiers or the kernel lacks a required feature; says which.
-pub fn commands(layout: &Layout, linux: Release, scale: TimeScale) -> Result<Vec<String>, String> {
+pub fn commands(
+    setup: &Setup,
+    layout: &Layout,
+    linux: Release,
+    scale: TimeScale,
+) -> Result<Vec<String>, String> {
     if linux < MIGRATES {
         let ((major, minor), (least, most)) = (linux, MIGRATES);
         return Err(format!(
             "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
         ));
     }
-    let start = scale.options(&start(layout, if linux < TUNES { &FIXED } else { &TUNED })?);
+    let start = scale.options(&start(layout, &setup.style(linux))?);
     let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
     Ok(stop_stat.into_iter().chain([start]).collect())
 }
@@ -160,8 +247,8 @@ fn start(layout: &Layout, style: &Style) -> Result<String, String> {
         let (from, to) = (numbers[from].to_string(), numbers[to].to_string());
         format!(" --numa_node {from} {}", options.replace("{from}", &from).replace("{to}", &to))
     };
-    let demotions = of(fast).filter_map(|from| Some(thread(from, nearest(from, slow)?, style.demote)));
-    let promotions = of(slow).filter_map(|from| Some(thread(from, nearest(from, fast)?, style.promote)));
+    let demotions = of(fast).filter_map(|from| Some(thread(from, nearest(from, slow)?, &style.demote)));
+    let promotions = of(slow).filter_map(|from| Some(thread(from, nearest(from, fast)?, &style.promote)));
     let threads: String = demotions.chain(promotions).collect();
     let ones = " 1".repeat(present.len());
     let counts: String = style.each.iter().map(|option| format!(" {option}{ones}")).collect();
@@ -176,7 +263,7 @@ mod tests {
     fn lines(machine: &str, linux: Release) -> Result<Vec<String>, String> {
         let machine = Machine::parse("test", machine).expect("a machine");
         let layout = Layout::new(&machine, None).expect("a layout");
-        commands(&layout, linux, TimeScale::default())
+        commands(&Setup::Authors, &layout, linux, TimeScale::default())
     }
 
     #[test]
@@ -206,7 +293,7 @@ mod tests {
         let start = |name: &str| {
             let named = [(name.to_owned(), Memory::Absent)];
             let layout = Layout::with(&machine, Some(1), &named).expect("a layout");
-            start(&layout, &FIXED)
+            start(&layout, &Setup::Authors.style((6, 12)))
         };
         let without = start("dram1").expect("two tiers");
         assert!(without.ends_with("--nr_ctxs 1 1") && !without.contains("--numa_node 1"), "{without}");
@@ -220,6 +307,33 @@ mod tests {
         assert!(all[1].contains("--damos_quota_goal node_mem_free_bp 0.5% 0 --damos_filter reject young"));
         assert!(all[1].contains("--damos_quota_goal node_mem_used_bp 99.7% 0 --damos_filter allow young"));
         assert_eq!(lines(include_str!("../../../machines/hinuma.toml"), (6, 16)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn changed_configuration_is_that_of_older_kernels_whatever_the_kernel() {
+        let machine =
+            Machine::parse("test", include_str!("../../../machines/hinuma.toml")).expect("a machine");
+        let layout = Layout::new(&machine, None).expect("a layout");
+        let commands = |text, linux, scale| {
+            let setup = Setup::parse(text).expect("parameters");
+            commands(&setup, &layout, linux, TimeScale::new(scale)).expect("commands").pop().expect("one")
+        };
+        let authors = commands("", (6, 12), 1);
+        assert_eq!(commands(":hot=5", (7, 3), 1), authors);
+        let changed = commands(
+            ":sampling_ms=4,aggregation_ms=200:interval_ms=2000:hot=30:cold=9:cold_ms=0",
+            (6, 12),
+            4,
+        );
+        for expected in [
+            "--monitoring_intervals 1000us 50000us 500000us ",
+            "--damos_access_rate 0% 9% --damos_age 0us max --damos_quotas 25000us 13421772800 500000us 0 0 1%",
+            "--damos_access_rate 30% 100% --damos_age 0 max --damos_quotas 50000us 13421772800 500000us ",
+        ] {
+            assert!(changed.contains(expected), "{changed}");
+        }
+        assert!(Setup::parse(":warm=1").unwrap_err().contains("sampling_ms"));
+        assert!(Setup::parse(":hot=0").is_err() && Setup::parse(":hot").is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use memtide_core::Machine;
 use memtide_core::params::split_list_unless;
 use memtide_lab_protocol::agent::{MemoryPolicy, Write};
 
-use crate::damo::{Damo, HAS_STAT, commands};
+use crate::damo::{Damo, HAS_STAT, Setup, commands};
 use crate::error::LabError;
 use crate::layout::Layout;
 use crate::memtide::{self, Memtide, Policies};
@@ -14,13 +14,14 @@ use crate::time_scale::TimeScale;
 use crate::tools::Tools;
 
 /// Every subject's syntax, with a description.
-pub const SUBJECTS: [(&str, &str); 7] = [
+pub const SUBJECTS: [(&str, &str); 8] = [
     ("default", "first touch, no migration"),
     ("interleave", "all nodes in turn (MPOL_INTERLEAVE)"),
     ("weighted", "MPOL_WEIGHTED_INTERLEAVE by bandwidth"),
     ("weighted:W1:W2..", "by weights 1 to 255, in node order"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing; demotion"),
     ("damo", "DAMON's tool, its authors' set-up"),
+    ("damo:NAME=VALUE..", "the same, changed (docs/lab.md)"),
     ("memtide:PLACEMENT[+MIGRATION]", "`memtide run` and the daemon"),
 ];
 
@@ -42,13 +43,13 @@ const CLOSE: f64 = 0.05;
 const SMALLEST_WEIGHTS: std::ops::RangeInclusive<u8> = 1..=16;
 
 /// How the guest places and migrates pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     name: String,
     way: Way,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Way {
     Default,
     Interleave,
@@ -58,7 +59,7 @@ enum Way {
         mode: u8,
         demotion: bool,
     },
-    Damo,
+    Damo(Setup),
     Memtide(Policies),
 }
 
@@ -85,10 +86,12 @@ impl Subject {
     pub fn parse(text: &str) -> Result<Subject, LabError> {
         let way = match text {
             "default" => Some(Way::Default),
-            "damo" => Some(Way::Damo),
             "interleave" => Some(Way::Interleave),
             "weighted" => Some(Way::Weighted(None)),
-            _ => memtide_policies(text).or_else(|| weights_of(text)).or_else(|| balancing(text)),
+            _ => damo(text)?
+                .or_else(|| memtide_policies(text))
+                .or_else(|| weights_of(text))
+                .or_else(|| balancing(text)),
         };
         way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
             let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
@@ -115,7 +118,7 @@ impl Subject {
     /// QEMU's TLB.
     pub fn needs_accessed_bits(&self) -> bool {
         let migrates = |policies: &Policies| policies.migration.is_some();
-        matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo)
+        matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo(_))
             || self.policies().is_some_and(migrates)
     }
 
@@ -177,8 +180,8 @@ impl Subject {
                 let writes = scale.numa_balancing().into_iter().chain(own).collect();
                 Setting { writes, ..Setting::default() }
             }
-            Way::Damo => {
-                let commands = commands(layout, tools.linux()?, scale);
+            Way::Damo(setup) => {
+                let commands = commands(setup, layout, tools.linux()?, scale);
                 let commands =
                     commands.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
                 let damo = Damo { files: tools.damo()?.to_owned(), commands };
@@ -227,6 +230,14 @@ impl Subject {
 
 pub(crate) fn write(file: &str, value: impl ToString) -> Write {
     Write { file: PathBuf::from(file), text: value.to_string() }
+}
+
+fn damo(text: &str) -> Result<Option<Way>, LabError> {
+    let Some(rest) = text.strip_prefix("damo").filter(|rest| rest.is_empty() || rest.starts_with(':')) else {
+        return Ok(None);
+    };
+    let error = |what| LabError::Subject { subject: text.to_owned(), what };
+    Ok(Some(Way::Damo(Setup::parse(rest).map_err(error)?)))
 }
 
 fn memtide_policies(text: &str) -> Option<Way> {
@@ -283,7 +294,20 @@ mod tests {
         assert_eq!(way("weighted:4:1"), Some(Way::Weighted(Some(vec![4, 1]))));
         assert_eq!(way("numab=2+demotion"), Some(Way::Balancing { mode: 2, demotion: true }));
         assert_eq!(way("numab=0"), Some(Way::Balancing { mode: 0, demotion: false }));
-        for wrong in ["", "weighted:", "weighted:0:1", "weighted:256:1", "numab=3", "numab=", "demotion"] {
+        assert_eq!(way("damo"), Some(Way::Damo(Setup::Authors)));
+        assert!(way("damo:hot=20").is_some());
+        for wrong in [
+            "damos",
+            "damo:",
+            "damo:cold",
+            "",
+            "weighted:",
+            "weighted:0:1",
+            "weighted:256:1",
+            "numab=3",
+            "numab=",
+            "demotion",
+        ] {
             assert_eq!(way(wrong), None, "{wrong}");
         }
     }
