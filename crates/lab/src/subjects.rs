@@ -298,7 +298,6 @@ mod tests {
         assert!(way("damo:hot=20").is_some());
         for wrong in [
             "damos",
-            "damo:",
             "damo:cold",
             "",
             "weighted:",
