@@ -31,6 +31,10 @@ pub const HAS_STAT: Release = (6, 17);
 /// Major and minor number of a kernel.
 pub type Release = (u32, u32);
 
+/// Parts of the time that demotions and promotions may take: one in this many.
+const DEMOTIONS: u64 = 20;
+const PROMOTIONS: u64 = 10;
+
 /// What may be changed of the configuration for Linux 6.11 to 6.15.
 pub const PARAMETERS: [Parameter; 6] = [
     Parameter::integer("sampling_ms", "ms", "time between two samples of a region", [1, 100, 10_000]),
@@ -64,6 +68,14 @@ impl Setup {
         let Some(params) = text.strip_prefix(':') else { return Ok(Setup::Authors) };
         let params: Params = params.parse().map_err(|error| format!("{error}"))?;
         let values = params.values(&PARAMETERS).map_err(|error| format!("{error}"))?;
+        for (less, more) in
+            [("sampling_ms", "aggregation_ms"), ("aggregation_ms", "interval_ms"), ("cold", "hot")]
+        {
+            let [least, most] = [less, more].map(|name| values.u64(name));
+            if least > most {
+                return Err(format!("{less} is {least}, {more} is {most}; {more} must be at least {less}"));
+            }
+        }
         Ok(Setup::Changed(values))
     }
 
@@ -125,7 +137,7 @@ impl Style {
         );
         let quota =
             |share: u64| format!("--damos_quotas {} 50G {} 0 0 1%", time(interval / share), time(interval));
-        let (demotions, promotions, age) = (quota(20), quota(10), time(age));
+        let (demotions, promotions, age) = (quota(DEMOTIONS), quota(PROMOTIONS), time(age));
         Style {
             demote: format!(
                 "{intervals} --damos_action migrate_cold {{to}} --damos_sz_region 4096 max \
@@ -170,6 +182,16 @@ pub fn commands(
         return Err(format!(
             "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
         ));
+    }
+    if let Setup::Changed(values) = setup {
+        let (interval_ms, least) = (values.u64("interval_ms"), u64::from(scale.factor()) * DEMOTIONS);
+        if interval_ms < least {
+            return Err(format!(
+                "interval_ms is {interval_ms}; with time scale {} it must be at least {least}, as damo takes a \
+                 limit of less than 1 ms of work as none",
+                scale.factor()
+            ));
+        }
     }
     let start = scale.options(&start(layout, &setup.style(linux))?);
     let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
@@ -333,6 +355,11 @@ mod tests {
             assert!(changed.contains(expected), "{changed}");
         }
         assert!(Setup::parse(":warm=1").unwrap_err().contains("sampling_ms"));
+        assert!(Setup::parse(":aggregation_ms=50").unwrap_err().contains("aggregation_ms must be at least"));
+        assert!(Setup::parse(":hot=5:cold=6").unwrap_err().contains("hot must be at least cold"));
+        let short = Setup::parse(":sampling_ms=1:aggregation_ms=9:interval_ms=79").expect("parameters");
+        let error = super::commands(&short, &layout, (6, 12), TimeScale::new(4)).unwrap_err();
+        assert!(error.contains("at least 80"), "{error}");
         assert!(Setup::parse(":hot=0").is_err() && Setup::parse(":hot").is_err());
     }
 

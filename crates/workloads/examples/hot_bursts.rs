@@ -41,12 +41,15 @@ struct Arguments {
     /// The hot fifth is filled first, pieces in base pages, so that first touch is the best placement
     #[arg(long)]
     hot_first: bool,
+    /// Base pages, whatever the system's setting of transparent huge pages
+    #[arg(long)]
+    base_pages: bool,
 }
 
 fn main() {
     let arguments = Arguments::parse();
-    if arguments.hot_first && arguments.piece_kib > 0 {
-        // A huge page would take cold pieces along.
+    // In the second case a huge page would take cold pieces along.
+    if arguments.base_pages || arguments.hot_first && arguments.piece_kib > 0 {
         disable_transparent_huge_pages(true).expect("Linux 3.15 or later");
     }
     let mut memory = Memory::new(&arguments);

@@ -12,7 +12,7 @@ const WAITED_MIN: f64 = 0.5;
 
 /// Multiple of its idle latency that a sample counts as at most: one of more waited for something else, such as
 /// a page fault.
-const TAKEN_MAX: f64 = 16.0;
+pub(super) const TAKEN_MAX: f64 = 16.0;
 
 /// Multiple of its lowest latency from which on a node is loaded.
 const LOADED: f64 = 1.25;

@@ -67,8 +67,8 @@ impl RelativeHeat {
         let own = victims.iter().filter(|victim| victim.node == loaded);
         let mut accesses = own.map(Pages::accesses).sum::<f64>() * self.shift(loaded, to);
         for victim in victims.iter_mut().filter(|victim| victim.node == loaded) {
-            let saved_ns =
-                victim.rate.mean * self.payback * (self.latencies.ns(loaded) - self.latencies.ns(to));
+            let [from_ns, to_ns] = [loaded, to].map(|node| self.latencies.mean_ns(node));
+            let saved_ns = victim.rate.mean * self.payback * (from_ns - to_ns);
             if saved_ns <= self.cost_ns(victim, to) {
                 break;
             }

@@ -431,8 +431,8 @@ impl Migration for RelativeHeat {
                     let weight = if sample.write { self.store_weight } else { 1.0 };
                     let is_fast = self.tier(sample.node) == 0;
                     let taken_ns = sample.latency.and_then(|taken| self.latencies.add(sample.node, taken));
-                    let fast_ns = self.latencies.mean_ns(self.fastest(sample.node));
-                    let wait_ns = taken_ns.filter(|_| !is_fast).map(|ns| (ns - fast_ns).max(0.0));
+                    let fast_ns = || self.latencies.mean_ns(self.fastest(sample.node));
+                    let wait_ns = taken_ns.filter(|_| !is_fast).map(|ns| (ns - fast_ns()).max(0.0));
                     self.sampled.add(sample, weight, node.idle, wait_ns);
                     self.calm.add(is_fast, f64::from(sample.period));
                 }

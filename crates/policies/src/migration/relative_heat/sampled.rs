@@ -7,6 +7,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::super::runs::Runs;
+use super::latencies::TAKEN_MAX;
 use super::pages::Pages;
 use super::parallelism::Parallelism;
 use super::rates::{self, PAGES_MAX, Place, sum_of};
@@ -65,17 +66,17 @@ pub(super) struct Fresh {
     /// Negative if it is not known.
     wait_ns: f32,
     page: u64,
-    /// Accesses that a thread would wait for one by one.
+    /// Accesses that it counts as.
     pub accesses: f32,
     size: PageSize,
-    node: NodeId,
+    pub node: NodeId,
 }
 
 impl Fresh {
     #[cfg(test)]
-    pub fn new(task: TaskId, page: u64, accesses: f32, wait_ns: Option<f32>) -> Fresh {
+    pub fn new(task: TaskId, page: u64, node: NodeId, wait_ns: Option<f32>) -> Fresh {
         let wait_ns = wait_ns.unwrap_or(-1.0);
-        Fresh { task, wait_ns, page, accesses, size: PageSize::Base, node: NodeId(1) }
+        Fresh { task, wait_ns, page, accesses: 1.0, size: PageSize::Base, node }
     }
 
     pub fn page(&self) -> (TaskId, u64) {
@@ -140,7 +141,8 @@ impl Sampled {
             return;
         }
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
-        let taken_ns = f64::from(period) * latency.unwrap_or(idle).as_ns();
+        let latency_ns = latency.unwrap_or(idle).as_ns().min(TAKEN_MAX * idle.as_ns());
+        let taken_ns = f64::from(period) * latency_ns;
         let at_a_time = self.parallelism.at(thread, time, taken_ns);
         let accesses = (f64::from(period) * weight * waited / at_a_time) as f32;
         let wait_ns = wait_ns.map_or(-1.0, |ns| ns as f32);
@@ -155,7 +157,8 @@ impl Sampled {
         self.sorted = self.fresh.len();
     }
 
-    /// Ends the time since the last epoch: sorts its samples by page, and learns how long each waits.
+    /// Ends the time since the last epoch: sorts its samples by page, and corrects them by how long those of
+    /// their 2 MiB wait.
     pub fn end_samples(&mut self) {
         self.fresh.sort_by_key(Fresh::page);
         self.waits.correct(&mut self.fresh);
@@ -197,7 +200,7 @@ impl Sampled {
         self.weight = self.weight.faded(kept) + weight_of(&fresh);
         self.correct_nodes(regions, &fresh);
         self.merge(&fresh, kept);
-        self.waits.keep(self.counts.iter().map(|count| (count.task, count.page)));
+        self.waits.end_epoch(self.counts.iter().map(|count| (count.task, count.page)));
         fresh.clear();
         self.fresh = fresh;
         self.sorted = 0;
@@ -442,7 +445,7 @@ mod tests {
     fn samples_since_the_last_epoch_are_saved() {
         let regions = regions(&[region(0, 64, PageSize::Base)]);
         let mut sampled = Sampled::default();
-        // The thread waits for ten accesses at a time.
+        // The thread waits for ten accesses at a time, as shows from the fifth on.
         let add = |sampled: &mut Sampled, at: u64| {
             let time = Time(IDLE.0 * 10 * at);
             sampled.add(&AccessSample { time, ..sample(at % 7, PageSize::Base, 1) }, 1.0, IDLE, Some(9.0));
@@ -458,7 +461,7 @@ mod tests {
         }
         assert_eq!(parts(&read, &regions), parts(&sampled, &regions));
         let accesses: f64 = parts(&read, &regions).iter().map(Pages::accesses).sum();
-        assert!((accesses - (100.0 + 1010.0)).abs() < 1.0, "{accesses}");
+        assert!((accesses - (4.0 * 100.0 + 98.0 * 10.0)).abs() < 1.0, "{accesses}");
     }
 
     /// Pages are chosen in proportion to their accesses, even where these alternate.

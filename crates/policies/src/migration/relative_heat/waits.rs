@@ -3,7 +3,9 @@
 //! Pages that a program accesses many at a time wait for each other on a node whose other pages do not. On
 //! fast memory that cannot be seen: pages that moved there keep what is known of them.
 
-use memtide_core::{PageSize, TaskId};
+use std::collections::BTreeMap;
+
+use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
 
 use super::sampled::Fresh;
@@ -14,23 +16,31 @@ const PRIOR: f32 = 20.0;
 /// Maximum samples of a block that count.
 const SAMPLES_MAX: f32 = 200.0;
 
-/// Minimum samples of an epoch, to tell the mean wait by.
-const SAMPLES_MIN: usize = 30;
+/// Minimum samples of a node in an epoch, and their mean wait in ns, to compare waits by.
+const SAMPLES_MIN: u32 = 30;
+const MEAN_MIN_NS: f32 = 20.0;
+
+/// A sample that waited longer counts as one with this many times the mean wait.
+const WAIT_MAX: f32 = 8.0;
+
+/// Weight of earlier samples, by decision: after 100 a third of it is left.
+const KEPT: f32 = 0.99;
 
 /// 2 MiB of pages, and how long their samples waited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Block {
     task: TaskId,
-    samples: f32,
-    /// Relative to all samples of the same epochs, in the mean.
-    wait: f32,
     number: u64,
+    /// Number of samples. They count less with each decision.
+    samples: f32,
+    /// Relative to all samples of the same epochs on the same nodes, in the mean.
+    wait: f32,
 }
 
-/// Of all blocks.
+/// By block.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<Block>", into = "Vec<Block>")]
 pub(super) struct Waits {
     /// By task and number.
     blocks: Vec<Block>,
@@ -50,7 +60,7 @@ impl Block {
 
     fn add(&mut self, wait: f32) {
         self.samples = (self.samples + 1.0).min(SAMPLES_MAX);
-        self.wait += (wait - self.wait) / self.samples;
+        self.wait += (wait - self.wait) / self.samples.max(1.0);
     }
 
     fn factor(&self) -> f32 {
@@ -58,15 +68,34 @@ impl Block {
     }
 }
 
+impl From<Waits> for Vec<Block> {
+    fn from(waits: Waits) -> Vec<Block> {
+        waits.blocks
+    }
+}
+
+impl TryFrom<Vec<Block>> for Waits {
+    type Error = String;
+
+    fn try_from(blocks: Vec<Block>) -> Result<Waits, String> {
+        let is_right = |block: &Block| {
+            (0.0..=SAMPLES_MAX).contains(&block.samples) && (0.0..=WAIT_MAX).contains(&block.wait)
+        };
+        match blocks.iter().find(|block| !is_right(block)) {
+            Some(block) => Err(format!("{block:?} are no waits")),
+            None if !blocks.is_sorted_by(|a, b| a.key() < b.key()) => {
+                Err("blocks are out of order".to_owned())
+            }
+            None => Ok(Waits { blocks }),
+        }
+    }
+}
+
 impl Waits {
     /// Learns from an epoch's samples, which are sorted by page, and multiplies the accesses that each counts
     /// as by how long those of its block wait on slow memory, relative to others.
     pub fn correct(&mut self, samples: &mut [Fresh]) {
-        let waits = samples.iter().filter_map(Fresh::wait_ns);
-        let (number, sum_ns) = waits.fold((0, 0.0), |(number, sum), ns| (number + 1, sum + f64::from(ns)));
-        if number >= SAMPLES_MIN && sum_ns > 0.0 {
-            self.learn(samples, (sum_ns / number as f64) as f32);
-        }
+        self.learn(samples, &means_of(samples));
         for own in samples.chunk_by_mut(|a, b| block_of(a.page()) == block_of(b.page())) {
             if let Ok(at) = self.find(block_of(own[0].page())) {
                 let factor = self.blocks[at].factor();
@@ -79,35 +108,55 @@ impl Waits {
         self.blocks.binary_search_by_key(&key, Block::key)
     }
 
-    fn learn(&mut self, samples: &[Fresh], mean_ns: f32) {
+    fn learn(&mut self, samples: &[Fresh], means_ns: &BTreeMap<NodeId, f32>) {
+        let relative = |sample: &Fresh| {
+            let wait = sample.wait_ns()? / means_ns.get(&sample.node)?;
+            Some(wait.min(WAIT_MAX))
+        };
         let mut found = Vec::new();
         for own in samples.chunk_by(|a, b| block_of(a.page()) == block_of(b.page())) {
-            let mut waits = own.iter().filter_map(Fresh::wait_ns).map(|ns| ns / mean_ns).peekable();
+            let mut waits = own.iter().filter_map(relative).peekable();
             if waits.peek().is_none() {
                 continue;
             }
             let (task, number) = block_of(own[0].page());
-            match self.find((task, number)) {
-                Ok(at) => waits.for_each(|wait| self.blocks[at].add(wait)),
-                Err(_) => {
-                    let mut block = Block { task, samples: 0.0, wait: 0.0, number };
-                    waits.for_each(|wait| block.add(wait));
-                    found.push(block);
-                }
+            if let Ok(at) = self.find((task, number)) {
+                waits.for_each(|wait| self.blocks[at].add(wait));
+            } else {
+                let mut block = Block { task, number, samples: 0.0, wait: 0.0 };
+                waits.for_each(|wait| block.add(wait));
+                found.push(block);
             }
         }
-        self.blocks.extend(found);
-        self.blocks.sort_by_key(Block::key);
+        if !found.is_empty() {
+            self.blocks.extend(found);
+            self.blocks.sort_by_key(Block::key);
+        }
     }
 
-    /// Forgets blocks without one of these pages, which are sorted.
-    pub fn keep(&mut self, pages: impl Iterator<Item = (TaskId, u64)>) {
+    /// Ends an epoch. Forgets blocks without one of these pages, which are sorted.
+    pub fn end_epoch(&mut self, pages: impl Iterator<Item = (TaskId, u64)>) {
         let mut of_pages = pages.map(block_of).peekable();
-        self.blocks.retain(|block| {
+        self.blocks.retain_mut(|block| {
+            block.samples *= KEPT;
             while of_pages.next_if(|key| *key < block.key()).is_some() {}
             of_pages.peek() == Some(&block.key())
         });
     }
+}
+
+/// Mean wait of the samples of each node that has enough of them, and waits to speak of.
+fn means_of(samples: &[Fresh]) -> BTreeMap<NodeId, f32> {
+    let mut sums: BTreeMap<NodeId, (u32, f64)> = BTreeMap::new();
+    for sample in samples {
+        if let Some(ns) = sample.wait_ns() {
+            let (number, sum_ns) = sums.entry(sample.node).or_default();
+            (*number, *sum_ns) = (*number + 1, *sum_ns + f64::from(ns));
+        }
+    }
+    let means = sums.into_iter().filter(|(_, (number, _))| *number >= SAMPLES_MIN);
+    let means = means.map(|(node, (number, sum_ns))| (node, (sum_ns / f64::from(number)) as f32));
+    means.filter(|(_, mean_ns)| *mean_ns >= MEAN_MIN_NS).collect()
 }
 
 #[cfg(test)]
@@ -115,15 +164,21 @@ mod tests {
     use super::*;
 
     const TASK: TaskId = TaskId(0);
+    const SLOW: NodeId = NodeId(1);
 
     fn fresh(page: u64, wait_ns: Option<f32>) -> Fresh {
-        Fresh::new(TASK, page, 1.0, wait_ns)
+        Fresh::new(TASK, page, SLOW, wait_ns)
     }
 
     /// What each of these samples counts as once they are corrected.
     fn corrected(waits: &mut Waits, mut samples: Vec<Fresh>) -> Vec<f32> {
         waits.correct(&mut samples);
         samples.iter().map(|sample| sample.accesses).collect()
+    }
+
+    /// Of a block, by its samples.
+    fn expected(wait: f32, samples: f32) -> f32 {
+        (wait * samples + PRIOR) / (samples + PRIOR)
     }
 
     #[test]
@@ -136,30 +191,67 @@ mod tests {
         }
         // The mean is 200 ns. Samples of a block that is not known count as they did.
         let after = corrected(&mut waits, [5, 600, 1500].map(|page| fresh(page, None)).to_vec());
-        let expected = |wait: f32, samples: f32| (wait * samples + PRIOR) / (samples + PRIOR);
         for (after, expected) in after.iter().zip([expected(0.5, 200.0), expected(5.5, 100.0), 1.0]) {
             assert!((after / expected - 1.0).abs() < 0.01, "{after}, {expected}");
         }
-        waits.keep([(TASK, 700)].into_iter());
-        assert_eq!(corrected(&mut waits, vec![fresh(5, None), fresh(513, None)]), [1.0, after[1]]);
+        waits.end_epoch([(TASK, 700)].into_iter());
+        let [of_forgotten, of_kept] = corrected(&mut waits, vec![fresh(5, None), fresh(513, None)])[..]
+        else {
+            panic!("two samples")
+        };
+        assert_eq!((of_forgotten, of_kept), (1.0, waits.blocks[0].factor()));
+        (0..1000).for_each(|_| waits.end_epoch([(TASK, 700)].into_iter()));
+        assert!((waits.blocks[0].factor() - 1.0).abs() < 0.01, "what is not seen again fades");
     }
 
     #[test]
-    fn few_samples_say_nothing() {
+    fn samples_are_compared_with_those_of_their_node() {
         let mut waits = Waits::default();
-        let few = (0..SAMPLES_MIN as u64 - 1).map(|at| fresh(at * 512, Some(at as f32)));
-        assert!(corrected(&mut waits, few.collect()).iter().all(|&accesses| accesses == 1.0));
-        let none = (0..100).map(|at| fresh(at * 512, Some(0.0)));
-        assert!(corrected(&mut waits, none.collect()).iter().all(|&accesses| accesses == 1.0));
+        let near = (0..50).map(|at| Fresh::new(TASK, at, SLOW, Some(160.0)));
+        let far = (512..562).map(|at| Fresh::new(TASK, at, NodeId(2), Some(800.0)));
+        let after = corrected(&mut waits, near.chain(far).collect());
+        assert!(after.iter().all(|accesses| (accesses - 1.0).abs() < 1e-6), "{after:?}");
     }
 
-    /// What is known of blocks is learned in any order of epochs.
     #[test]
-    fn blocks_are_found_again() {
+    fn few_or_short_waits_say_nothing_and_long_ones_are_limited() {
+        let all_count_as_before = |samples: Vec<Fresh>| {
+            corrected(&mut Waits::default(), samples).iter().all(|&accesses| accesses == 1.0)
+        };
+        let few = (0..u64::from(SAMPLES_MIN) - 1).map(|at| fresh(at * 512, Some(at as f32 * 50.0)));
+        assert!(all_count_as_before(few.collect()));
+        let short = (0..100).map(|at| fresh(at * 512, Some(if at == 7 { 1900.0 } else { 0.0 })));
+        assert!(all_count_as_before(short.collect()));
+        let one = (0..100).map(|at| fresh(at * 512, Some(if at == 7 { 4000.0 } else { 0.0 })));
+        let after = corrected(&mut Waits::default(), one.collect());
+        assert_eq!(after[7], expected(WAIT_MAX, 1.0));
+    }
+
+    #[test]
+    fn blocks_are_found_again_in_any_order_of_epochs() {
         let mut waits = Waits::default();
-        for first in [5000, 0, 2600] {
-            corrected(&mut waits, (0..60).map(|at| fresh(first + at * 30, Some(at as f32))).collect());
+        for first in [5120, 0, 2560, 5120] {
+            corrected(&mut waits, (0..60).map(|at| fresh(first + at, Some(100.0))).collect());
         }
-        assert!(waits.blocks.is_sorted_by(|a, b| a.key() < b.key()), "{waits:?}");
+        let blocks: Vec<(u64, f32)> =
+            waits.blocks.iter().map(|block| (block.number, block.samples)).collect();
+        assert_eq!(blocks, [(0, 60.0), (5, 60.0), (10, 120.0)]);
+    }
+
+    #[test]
+    fn saved_blocks_are_checked() {
+        let block = |number: u64, samples: f64, wait: f64| {
+            format!(r#"{{"task":0,"number":{number},"samples":{samples:?},"wait":{wait:?}}}"#)
+        };
+        let read = |blocks: &[String]| serde_json::from_str::<Waits>(&format!("[{}]", blocks.join(",")));
+        assert!(read(&[block(1, 200.0, 0.0), block(2, 0.5, 8.0)]).is_ok());
+        for wrong in [
+            [block(2, 1.0, 1.0), block(1, 1.0, 1.0)],
+            [block(1, 1.0, 1.0), block(1, 1.0, 1.0)],
+            [block(1, -20.0, 1.0), block(2, 1.0, 1.0)],
+            [block(1, 1.0, 1e300), block(2, 1.0, 1.0)],
+        ] {
+            assert!(read(&wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -218,8 +218,7 @@ fn as_stores(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-/// Accesses of a thread, of which one of `period` is sampled.
-/// Makes these samples a thread's, one each interval.
+/// Accesses of a thread, of which one of `period` is sampled, one each interval.
 fn of_thread(mut events: Vec<Event>, number: u32, period: u32, interval: Time) -> Vec<Event> {
     for (at, event) in (0..).zip(&mut events) {
         let Event::AccessSample(sample) = event else { continue };
