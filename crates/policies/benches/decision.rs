@@ -27,9 +27,12 @@ const CACHED_LINES: f64 = 16384.0;
 
 const EPOCHS: u32 = 32;
 const SAMPLES: u32 = 600;
+const THREADS: u32 = 2;
+const EPOCH: Time = Time::from_ms(500);
 const WARM_UP: usize = 12;
 
 struct Host {
+    now: Time,
     view: View,
     nodes: Vec<NodeId>,
     random: Xoshiro256PlusPlus,
@@ -55,7 +58,12 @@ impl Host {
             };
             view.regions.push(region);
         }
-        Host { view, nodes: (0..PAGES).map(node).collect(), random: Xoshiro256PlusPlus::seed_from_u64(1) }
+        Host {
+            now: Time::ZERO,
+            view,
+            nodes: (0..PAGES).map(node).collect(),
+            random: Xoshiro256PlusPlus::seed_from_u64(1),
+        }
     }
 
     fn sample(&mut self) -> Event {
@@ -64,14 +72,16 @@ impl Host {
         let rank = CACHED_LINES * libm::pow(LINES as f64 / CACHED_LINES, unit);
         let line = (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % LINES;
         let page = line / 64;
+        let node = self.nodes[page as usize];
+        self.now += Time(EPOCH.0 / u64::from(SAMPLES));
         Event::AccessSample(AccessSample {
-            time: Time::ZERO,
+            time: self.now,
             task: TaskId(0),
-            thread: ThreadId(0),
+            thread: ThreadId(rank as u32 % THREADS),
             page: Vpn(page),
             size: PageSize::Base,
-            node: self.nodes[page as usize],
-            latency: None,
+            node,
+            latency: Some(Time::from_ns(if node == NodeId(0) { 110.0 } else { 250.0 })),
             period: 1000,
             write: false,
         })
