@@ -21,7 +21,7 @@ pub const SUBJECTS: [(&str, &str); 8] = [
     ("weighted:W1:W2..", "by weights 1 to 255, in node order"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing; demotion"),
     ("damo", "DAMON's tool, its authors' set-up"),
-    ("damo:NAME=VALUE..", "other intervals and thresholds (docs/lab.md)"),
+    ("damo:NAME=VALUE..", "damo, other values (docs/lab.md)"),
     ("memtide:PLACEMENT[+MIGRATION]", "`memtide run` and the daemon"),
 ];
 
