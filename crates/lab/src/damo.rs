@@ -42,7 +42,7 @@ pub const PARAMETERS: [Parameter; 6] = [
     Parameter::integer(
         "interval_ms",
         "ms",
-        "time between two updates of regions and limits",
+        "time between two updates of regions, and of the limits of work",
         [10, 20_000, 600_000],
     ),
     Parameter::integer("hot", "%", "least share of accessed samples to be promoted", [1, 5, 100]),
@@ -66,8 +66,8 @@ impl Setup {
     /// If it is not a list of [`PARAMETERS`]; says why.
     pub fn parse(text: &str) -> Result<Setup, String> {
         let Some(params) = text.strip_prefix(':') else { return Ok(Setup::Authors) };
-        let params: Params = params.parse().map_err(|error| format!("{error}"))?;
-        let values = params.values(&PARAMETERS).map_err(|error| format!("{error}"))?;
+        let values = params.parse::<Params>().and_then(|params| params.values(&PARAMETERS));
+        let values = values.map_err(|error| error.to_string())?;
         for (less, more) in
             [("sampling_ms", "aggregation_ms"), ("aggregation_ms", "interval_ms"), ("cold", "hot")]
         {
@@ -364,6 +364,17 @@ mod tests {
         let error = super::commands(&short, &layout, (6, 12), TimeScale::new(4)).unwrap_err();
         assert!(error.contains("at least 80"), "{error}");
         assert!(Setup::parse(":hot=0").is_err() && Setup::parse(":hot").is_err());
+    }
+
+    #[test]
+    fn parameters_are_in_docs() {
+        let docs = include_str!("../../../docs/lab.md");
+        for parameter in &PARAMETERS {
+            let Parameter { name, unit, help, .. } = parameter;
+            let row =
+                format!("| `{name}` | {} | {} | {unit} | {help} |", parameter.range(), parameter.default());
+            assert!(docs.contains(&row), "docs/lab.md lacks {row}");
+        }
     }
 
     #[test]

@@ -31,9 +31,8 @@ pub(super) struct Latencies {
 pub(super) struct Measured {
     /// Of the samples since the last epoch, in ns.
     fresh_ns: Vec<f32>,
-    /// Of the last epochs and the lowest of all, in ns; `None` before enough samples.
-    now_ns: Option<f64>,
-    /// As long as all of them took in the mean, in the same way.
+    /// Of the last epochs, and the lowest median of all, in ns; `None` before enough samples.
+    median_ns: Option<f64>,
     mean_ns: Option<f64>,
     lowest_ns: Option<f64>,
 }
@@ -64,7 +63,7 @@ impl Latencies {
     /// samples is idle.
     pub fn end_epoch(&mut self) {
         for (measured, idle_ns) in self.measured.iter_mut().zip(&self.idle_ns) {
-            let Measured { fresh_ns, now_ns, mean_ns, lowest_ns } = measured;
+            let Measured { fresh_ns, median_ns, mean_ns, lowest_ns } = measured;
             let latest = if fresh_ns.len() >= SAMPLES_MIN {
                 Some(median_and_mean(fresh_ns))
             } else {
@@ -75,7 +74,7 @@ impl Latencies {
             let blend = |before: &mut Option<f64>, ns| {
                 *before = Some(before.map_or(ns, |before| (before + ns) / 2.0));
             };
-            blend(now_ns, median);
+            blend(median_ns, median);
             blend(mean_ns, mean);
             *lowest_ns = Some(lowest_ns.unwrap_or(*idle_ns).min(median));
         }
@@ -88,13 +87,15 @@ impl Latencies {
     }
 
     /// Median latency of a node as its load is now, in ns; its idle latency if nothing is measured.
-    pub fn ns(&self, node: NodeId) -> f64 {
-        self.measured[node.index()].now_ns.unwrap_or(self.idle_ns[node.index()])
+    pub fn median_ns(&self, node: NodeId) -> f64 {
+        self.measured[node.index()].median_ns.unwrap_or(self.idle_ns[node.index()])
     }
 
     /// Whether a node's accesses wait for each other.
     pub fn is_loaded(&self, node: NodeId) -> bool {
-        self.measured[node.index()].now_ns.is_some_and(|now_ns| now_ns > LOADED * self.lowest_ns(node))
+        self.measured[node.index()]
+            .median_ns
+            .is_some_and(|median_ns| median_ns > LOADED * self.lowest_ns(node))
     }
 
     fn lowest_ns(&self, node: NodeId) -> f64 {
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(add(50_000.0, 2), Some(1600.0), "a page fault");
         latencies.end_epoch();
         let mean_ns = (80.0 * 100.0 + 18.0 * 700.0 + 2.0 * 1600.0) / 100.0;
-        assert_eq!((latencies.ns(NODE), latencies.mean_ns(NODE)), (100.0, mean_ns));
+        assert_eq!((latencies.median_ns(NODE), latencies.mean_ns(NODE)), (100.0, mean_ns));
         assert!(!latencies.is_loaded(NODE));
         latencies.end_epoch();
         assert_eq!(latencies.mean_ns(NODE), (mean_ns + 100.0) / 2.0, "without samples it is idle");
@@ -152,6 +153,6 @@ mod tests {
         assert_eq!(latencies.add(NodeId(7), Time::from_ns(100.0)), None);
         (1..SAMPLES_MIN).for_each(|_| _ = latencies.add(NODE, Time::from_ns(900.0)));
         latencies.end_epoch();
-        assert_eq!((latencies.ns(NODE), latencies.mean_ns(NODE)), (100.0, 100.0));
+        assert_eq!((latencies.median_ns(NODE), latencies.mean_ns(NODE)), (100.0, 100.0));
     }
 }

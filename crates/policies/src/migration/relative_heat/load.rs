@@ -26,7 +26,7 @@ impl RelativeHeat {
 
     /// Share of a node's accesses that may move to another in an epoch.
     fn shift(&self, from: NodeId, to: NodeId) -> f64 {
-        (1.0 - self.latencies.ns(to) / self.latencies.ns(from)).max(0.0) / 2.0
+        (1.0 - self.latencies.median_ns(to) / self.latencies.median_ns(from)).max(0.0) / 2.0
     }
 
     /// Limit of the accesses of the pages promoted from each node in an epoch; none if neither end is loaded.
@@ -58,8 +58,9 @@ impl RelativeHeat {
     fn relief(&self, loaded: NodeId, draft: &Draft<'_>) -> Option<NodeId> {
         let slower = self.node_ids().filter(|&node| self.tier(node) > 0);
         let with_room = slower.filter(|&node| draft.room.of(node) > 0);
-        let to = with_room.min_by(|&a, &b| self.latencies.ns(a).total_cmp(&self.latencies.ns(b)))?;
-        (self.latencies.ns(loaded) > UNEQUAL * self.latencies.ns(to)).then_some(to)
+        let to =
+            with_room.min_by(|&a, &b| self.latencies.median_ns(a).total_cmp(&self.latencies.median_ns(b)))?;
+        (self.latencies.median_ns(loaded) > UNEQUAL * self.latencies.median_ns(to)).then_some(to)
     }
 
     /// Moves the hottest pages from a loaded node to another until as many accesses as may go have gone.
@@ -67,9 +68,7 @@ impl RelativeHeat {
         let own = victims.iter().filter(|victim| victim.node == loaded);
         let mut accesses = own.map(Pages::accesses).sum::<f64>() * self.shift(loaded, to);
         for victim in victims.iter_mut().filter(|victim| victim.node == loaded) {
-            let [from_ns, to_ns] = [loaded, to].map(|node| self.latencies.mean_ns(node));
-            let saved_ns = victim.rate.mean * self.payback * (from_ns - to_ns);
-            if saved_ns <= self.cost_ns(victim, to) {
+            if self.moved_ns(victim.rate.mean, loaded, to) <= self.cost_ns(victim, to) {
                 break;
             }
             let most = victim.pages_with(accesses).min(self.pages - draft.demoted).min(draft.room.of(to));

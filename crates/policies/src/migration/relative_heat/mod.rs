@@ -284,15 +284,18 @@ impl RelativeHeat {
     /// What this many accesses per epoch to a slow node wait in the payback time beyond those to the fastest
     /// tier, in ns.
     fn waiting_ns(&self, accesses: f64, slow: NodeId) -> f64 {
-        let fast = self.fastest(slow);
-        let [slow, fast] = [slow, fast].map(|node| self.latencies.mean_ns(node));
-        accesses * self.payback * (slow - fast)
+        self.moved_ns(accesses, slow, self.fastest(slow))
+    }
+
+    /// Waiting that is saved in the payback time if this many accesses per epoch go to another node, in ns.
+    fn moved_ns(&self, accesses: f64, from: NodeId, to: NodeId) -> f64 {
+        let [from_ns, to_ns] = [from, to].map(|node| self.latencies.mean_ns(node));
+        accesses * self.payback * (from_ns - to_ns)
     }
 
     /// Waiting that a move of a base page of a span saves in the payback time, beyond what it costs, in ns.
     fn net_ns(&self, span: &Pages, to: NodeId) -> f64 {
-        let [from_ns, to_ns] = [span.node, to].map(|node| self.latencies.mean_ns(node));
-        let saved = span.rate.mean * self.payback * (from_ns - to_ns);
+        let saved = self.moved_ns(span.rate.mean, span.node, to);
         let kept = if saved > 0.0 { self.trust.share() } else { 1.0 };
         kept * saved - self.cost_ns(span, to)
     }

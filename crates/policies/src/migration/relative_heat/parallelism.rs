@@ -19,16 +19,18 @@ const PARALLELISM_MAX: f64 = 256.0;
 /// Decisions after which a thread without samples is forgotten.
 const DECISIONS: u32 = 16;
 
+type Threads = BTreeMap<ThreadId, Thread>;
+
 /// By thread.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Threads", into = "Threads")]
 pub(super) struct Parallelism {
-    threads: BTreeMap<ThreadId, Thread>,
+    threads: Threads,
 }
 
 /// The latest samples of a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, try_from = "Saved", into = "Saved")]
+#[serde(deny_unknown_fields)]
 struct Thread {
     latest: Time,
     /// Decisions since then.
@@ -40,23 +42,29 @@ struct Thread {
     taken_ns: f64,
 }
 
-type Saved = (Time, u32, u32, f64, f64);
-
-impl From<Thread> for Saved {
-    fn from(Thread { latest, decisions, gaps, gap_ns, taken_ns }: Thread) -> Saved {
-        (latest, decisions, gaps, gap_ns, taken_ns)
+impl From<Parallelism> for Threads {
+    fn from(parallelism: Parallelism) -> Threads {
+        parallelism.threads
     }
 }
 
-impl TryFrom<Saved> for Thread {
+impl TryFrom<Threads> for Parallelism {
     type Error = String;
 
-    fn try_from((latest, decisions, gaps, gap_ns, taken_ns): Saved) -> Result<Thread, String> {
-        let are_times = [gap_ns, taken_ns].iter().all(|ns| ns.is_finite() && *ns >= 0.0);
-        if decisions > DECISIONS || gaps > GAPS || !are_times {
-            return Err(format!("{gap_ns} and {taken_ns} ns of {gaps} samples are not a thread's"));
+    fn try_from(threads: Threads) -> Result<Parallelism, String> {
+        let is_right = |thread: &Thread| {
+            let Thread { decisions, gaps, gap_ns, taken_ns, .. } = *thread;
+            let is_mean = |ns: f64| ns.is_finite() && ns >= 0.0;
+            decisions <= DECISIONS
+                && gaps <= GAPS
+                && is_mean(taken_ns)
+                && is_mean(gap_ns)
+                && (gaps == 0 || gap_ns > 0.0)
+        };
+        match threads.values().find(|thread| !is_right(thread)) {
+            Some(thread) => Err(format!("{thread:?} has no such samples")),
+            None => Ok(Parallelism { threads }),
         }
-        Ok(Thread { latest, decisions, gaps, gap_ns, taken_ns })
     }
 }
 
@@ -153,12 +161,15 @@ mod tests {
 
     #[test]
     fn saved_threads_are_checked() {
-        let read = serde_json::from_str::<Parallelism>;
-        assert!(read(r#"{"1":[5,0,16,1.0,2.0]}"#).is_ok());
-        for wrong in
-            [r#"{"1":[5,0,4294967295,1.0,2.0]}"#, r#"{"1":[5,0,8,-1.0,2.0]}"#, r#"{"1":[5,99,8,1.0,2.0]}"#]
-        {
-            assert!(read(wrong).is_err(), "{wrong}");
+        let read = |gaps: u32, gap_ns: f64, decisions: u32| {
+            let thread = format!(
+                r#"{{"latest":5,"decisions":{decisions},"gaps":{gaps},"gap_ns":{gap_ns:?},"taken_ns":0.0}}"#
+            );
+            serde_json::from_str::<Parallelism>(&format!(r#"{{"1":{thread}}}"#))
+        };
+        assert!(read(16, 1.0, 0).is_ok() && read(0, 0.0, 16).is_ok());
+        for (gaps, gap_ns, decisions) in [(u32::MAX, 1.0, 0), (8, -1.0, 0), (8, 0.0, 0), (8, 1.0, u32::MAX)] {
+            assert!(read(gaps, gap_ns, decisions).is_err(), "{gaps}, {gap_ns}, {decisions}");
         }
     }
 }

@@ -200,7 +200,10 @@ impl Sampled {
         self.weight = self.weight.faded(kept) + weight_of(&fresh);
         self.correct_nodes(regions, &fresh);
         self.merge(&fresh, kept);
-        self.waits.end_epoch(self.counts.iter().map(|count| (count.task, count.page)));
+        let counts = &self.counts;
+        self.waits.end_epoch(|task, pages| {
+            !within(counts, task, &pages, |count| (count.task, count.page)).is_empty()
+        });
         fresh.clear();
         self.fresh = fresh;
         self.sorted = 0;

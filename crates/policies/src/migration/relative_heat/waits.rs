@@ -4,10 +4,12 @@
 //! fast memory that cannot be seen: pages that moved there keep what is known of them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use memtide_core::{NodeId, PageSize, TaskId};
 use serde::{Deserialize, Serialize};
 
+use super::rates::PAGES_MAX;
 use super::sampled::Fresh;
 
 /// Samples with the mean wait that a block is taken to have had before.
@@ -79,7 +81,9 @@ impl TryFrom<Vec<Block>> for Waits {
 
     fn try_from(blocks: Vec<Block>) -> Result<Waits, String> {
         let is_right = |block: &Block| {
-            (0.0..=SAMPLES_MAX).contains(&block.samples) && (0.0..=WAIT_MAX).contains(&block.wait)
+            block.number < PAGES_MAX / PageSize::Huge.base_pages()
+                && (0.0..=SAMPLES_MAX).contains(&block.samples)
+                && (0.0..=WAIT_MAX).contains(&block.wait)
         };
         match blocks.iter().find(|block| !is_right(block)) {
             Some(block) => Err(format!("{block:?} are no waits")),
@@ -95,37 +99,22 @@ impl Waits {
     /// Learns from an epoch's samples, which are sorted by page, and multiplies the accesses that each counts
     /// as by how long those of its block wait on slow memory, relative to others.
     pub fn correct(&mut self, samples: &mut [Fresh]) {
-        self.learn(samples, &means_of(samples));
-        for own in samples.chunk_by_mut(|a, b| block_of(a.page()) == block_of(b.page())) {
-            if let Ok(at) = self.find(block_of(own[0].page())) {
-                let factor = self.blocks[at].factor();
-                own.iter_mut().for_each(|sample| sample.accesses *= factor);
-            }
-        }
-    }
-
-    fn find(&self, key: Key) -> Result<usize, usize> {
-        self.blocks.binary_search_by_key(&key, Block::key)
-    }
-
-    fn learn(&mut self, samples: &[Fresh], means_ns: &BTreeMap<NodeId, f32>) {
+        let means_ns = means_of(samples);
         let relative = |sample: &Fresh| {
             let wait = sample.wait_ns()? / means_ns.get(&sample.node)?;
             Some(wait.min(WAIT_MAX))
         };
         let mut found = Vec::new();
-        for own in samples.chunk_by(|a, b| block_of(a.page()) == block_of(b.page())) {
-            let mut waits = own.iter().filter_map(relative).peekable();
-            if waits.peek().is_none() {
-                continue;
-            }
+        for own in samples.chunk_by_mut(|a, b| block_of(a.page()) == block_of(b.page())) {
             let (task, number) = block_of(own[0].page());
-            if let Ok(at) = self.find((task, number)) {
-                waits.for_each(|wait| self.blocks[at].add(wait));
-            } else {
-                let mut block = Block { task, number, samples: 0.0, wait: 0.0 };
-                waits.for_each(|wait| block.add(wait));
-                found.push(block);
+            let at = self.blocks.binary_search_by_key(&(task, number), Block::key);
+            let mut new = Block { task, number, samples: 0.0, wait: 0.0 };
+            let block = at.map_or(&mut new, |at| &mut self.blocks[at]);
+            own.iter().filter_map(relative).for_each(|wait| block.add(wait));
+            let factor = block.factor();
+            own.iter_mut().for_each(|sample| sample.accesses *= factor);
+            if new.samples > 0.0 {
+                found.push(new);
             }
         }
         if !found.is_empty() {
@@ -134,13 +123,13 @@ impl Waits {
         }
     }
 
-    /// Ends an epoch. Forgets blocks without one of these pages, which are sorted.
-    pub fn end_epoch(&mut self, pages: impl Iterator<Item = (TaskId, u64)>) {
-        let mut of_pages = pages.map(block_of).peekable();
+    /// Ends an epoch. Forgets blocks of which no page is remembered.
+    pub fn end_epoch(&mut self, is_remembered: impl Fn(TaskId, Range<u64>) -> bool) {
+        let pages = PageSize::Huge.base_pages();
         self.blocks.retain_mut(|block| {
             block.samples *= KEPT;
-            while of_pages.next_if(|key| *key < block.key()).is_some() {}
-            of_pages.peek() == Some(&block.key())
+            let start = block.number * pages;
+            is_remembered(block.task, start..start + pages)
         });
     }
 }
@@ -194,13 +183,14 @@ mod tests {
         for (after, expected) in after.iter().zip([expected(0.5, 200.0), expected(5.5, 100.0), 1.0]) {
             assert!((after / expected - 1.0).abs() < 0.01, "{after}, {expected}");
         }
-        waits.end_epoch([(TASK, 700)].into_iter());
+        let is_remembered = |task, pages: Range<u64>| task == TASK && pages.contains(&700);
+        waits.end_epoch(is_remembered);
         let [of_forgotten, of_kept] = corrected(&mut waits, vec![fresh(5, None), fresh(513, None)])[..]
         else {
             panic!("two samples")
         };
         assert_eq!((of_forgotten, of_kept), (1.0, waits.blocks[0].factor()));
-        (0..1000).for_each(|_| waits.end_epoch([(TASK, 700)].into_iter()));
+        (0..1000).for_each(|_| waits.end_epoch(is_remembered));
         assert!((waits.blocks[0].factor() - 1.0).abs() < 0.01, "what is not seen again fades");
     }
 
@@ -248,6 +238,7 @@ mod tests {
         for wrong in [
             [block(2, 1.0, 1.0), block(1, 1.0, 1.0)],
             [block(1, 1.0, 1.0), block(1, 1.0, 1.0)],
+            [block(1, 1.0, 1.0), block(u64::MAX, 1.0, 1.0)],
             [block(1, -20.0, 1.0), block(2, 1.0, 1.0)],
             [block(1, 1.0, 1e300), block(2, 1.0, 1.0)],
         ] {
