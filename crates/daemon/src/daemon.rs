@@ -109,6 +109,11 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
+    /// Its current configuration, once it has run.
+    pub fn into_config(self) -> Config {
+        self.config
+    }
+
     /// The host.
     pub fn host(&self) -> &H {
         &self.host

@@ -30,4 +30,5 @@ pub use daemon::Daemon;
 pub use error::{DaemonError, Fault};
 pub use host::DaemonHost;
 pub use policy::{PolicyRefused, migration, parse_migration};
+pub use run::End;
 pub use setup::Setup;

@@ -30,13 +30,26 @@ const IDLE_AFTER: Time = Time::from_ms(6000);
 const EPOCH_AFTER_STEP: Duration = Duration::from_millis(500);
 const EPOCH_DELAY_MAX: Duration = Duration::from_secs(3);
 
+/// How long one daemon runs: 200 days, as a [`Time`] counts 213.
+const RUN_MAX: Time = Time::from_ms(200 * 24 * 3600 * 1000);
+
+/// Why a daemon's run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop.
+    Stopped,
+    /// It has run for 200 days, as long as its times count; a new one must take its place.
+    ClockFull,
+}
+
 impl<H: DaemonHost> Daemon<H> {
-    /// Runs until `stop` is set, which is checked every 200 ms. Serves the clients of `socket`, and reloads
-    /// the configuration at each SIGHUP.
+    /// Runs until `stop` is set, which is checked every 200 ms, or for 200 days, and longer while it is paused
+    /// or serves a user's request. Serves the clients of `socket`, and reloads the configuration at each
+    /// SIGHUP.
     ///
     /// # Errors
     /// If signals cannot be handled, or the socket fails.
-    pub fn run(&mut self, socket: &Socket, stop: &AtomicBool) -> Result<(), DaemonError> {
+    pub fn run(&mut self, socket: &Socket, stop: &AtomicBool) -> Result<End, DaemonError> {
         let sighup = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&sighup)).map_err(DaemonError::Signals)?;
         let mut next = Instant::now();
@@ -44,6 +57,9 @@ impl<H: DaemonHost> Daemon<H> {
         while !stop.load(Ordering::Relaxed) {
             if sighup.swap(false, Ordering::Relaxed) {
                 self.reload();
+            }
+            if self.host.now() >= RUN_MAX && !self.paused && self.transfers.is_empty() {
+                return Ok(End::ClockFull);
             }
             let now = Instant::now();
             let step_is_due = self.step_is_due(now) && now < latest;
@@ -71,7 +87,7 @@ impl<H: DaemonHost> Daemon<H> {
             };
             latest = next + EPOCH_DELAY_MAX;
         }
-        Ok(())
+        Ok(End::Stopped)
     }
 
     /// Runs one epoch: lists the processes, observes those that are watched, and moves pages as the policy

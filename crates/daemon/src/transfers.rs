@@ -163,6 +163,11 @@ struct Client {
 pub(crate) struct Transfers(VecDeque<Client>);
 
 impl Transfers {
+    /// Whether none is in progress.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Admits another transfer of a user, of this process.
     ///
     /// # Errors

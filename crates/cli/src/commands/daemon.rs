@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use memtide_daemon::control::{self, Reply, Request, Socket};
 use memtide_daemon::status::{self, Status};
-use memtide_daemon::{ConfigSource, Daemon};
+use memtide_daemon::{Config, ConfigSource, Daemon, End};
 use memtide_linux::doctor;
 use serde::de::DeserializeOwned;
 
@@ -103,12 +103,25 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return output::print("configuration OK\n");
     }
     interrupt::install()?;
-    let config = source.read().map_err(advice::on_daemon)?;
+    let mut config = source.read().map_err(advice::on_daemon)?;
     let file = config.socket();
     let socket = Socket::listen(&file).map_err(|error| refused_socket(&file, &error))?;
+    loop {
+        let mut daemon = start(source.clone(), config)?;
+        message!("memtide daemon: listening on {}", file.display());
+        match daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)? {
+            End::Stopped => return Ok(()),
+            End::ClockFull => message!("memtide daemon: 200 days have passed: starting anew"),
+        }
+        config = daemon.into_config();
+    }
+}
+
+/// A daemon before its first epoch; prints what it works with.
+fn start(source: ConfigSource, config: Config) -> Result<Daemon, Failure> {
     let dry_run = config.dry_run;
     let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
-    let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
+    let daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
     if !dry_run {
         weights::put_back();
     }
@@ -123,8 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(why) = daemon.no_destination().map(str::to_owned).or_else(doctor::numa_balancing_warning) {
         message!("memtide daemon: {why}");
     }
-    message!("memtide daemon: listening on {}", file.display());
-    daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
+    Ok(daemon)
 }
 
 fn refused_socket(file: &Path, error: &io::Error) -> Failure {

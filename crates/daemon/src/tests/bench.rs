@@ -15,7 +15,7 @@ use super::fake::{FakeSystem, World, lock, system};
 use crate::control::{ClientRequest, Migrate, Reply, Request, Socket, ask};
 use crate::status::Status;
 use crate::transfers::Progress;
-use crate::{ConfigSource, Daemon, Setup};
+use crate::{ConfigSource, Daemon, End, Setup};
 
 /// Policy of most tests: epochs of 20 ms, no page ever cold.
 pub const POLICY: &str = "hot-cold:epoch_ms=20:sampling_us=1000:cold_epochs=10000";
@@ -143,8 +143,8 @@ impl Bench {
             (Socket::listen(&socket).expect("a socket"), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            daemon.run(&listening, &stopped).expect("a run without an error");
-            daemon
+            let end = daemon.run(&listening, &stopped).expect("a run without an error");
+            (daemon, end)
         });
         Running { world, messages, socket, stop, thread, folder }
     }
@@ -165,7 +165,7 @@ pub struct Running {
     messages: Arc<Mutex<Vec<String>>>,
     socket: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Daemon<FakeSystem>>,
+    thread: JoinHandle<(Daemon<FakeSystem>, End)>,
     folder: TempDir,
 }
 
@@ -201,10 +201,15 @@ impl Running {
         self.socket.clone()
     }
 
+    /// Waits until the daemon ends by itself.
+    pub fn end(self) -> End {
+        self.thread.join().expect("the daemon's thread").1
+    }
+
     /// Stops the daemon.
     pub fn stop(self) -> Bench {
         self.stop.store(true, Ordering::Relaxed);
-        let daemon = self.thread.join().expect("the daemon's thread");
+        let (daemon, _) = self.thread.join().expect("the daemon's thread");
         Bench { daemon, world: self.world, messages: self.messages, folder: self.folder }
     }
 }

@@ -6,6 +6,7 @@ use memtide_core::{NodeId, PAGE_BYTES, Time};
 
 use super::bench::{Bench, Settings, me, migrate, status};
 use super::fake::page;
+use crate::End;
 use crate::control::{Reply, Request};
 use crate::status::Status;
 
@@ -30,6 +31,18 @@ fn paused_daemon_moves_nothing_until_resumed() {
     let resumed = running.until("hot pages are promoted", |status| !status.moved.is_empty());
     assert!(!resumed.paused, "{resumed:?}");
     running.stop();
+}
+
+#[test]
+fn daemon_ends_after_200_days_but_not_while_paused() {
+    let running = Bench::new(&Settings::default()).run();
+    assert_eq!(running.ask(&Request::Pause), Reply::Done("paused".into()));
+    running.world().host.advance(Time::from_ms(200 * 24 * 3600 * 1000));
+    for _ in 0..3 {
+        assert!(running.status().paused);
+    }
+    assert_eq!(running.ask(&Request::Resume), Reply::Done("at work".into()));
+    assert_eq!(running.end(), End::ClockFull);
 }
 
 #[test]
