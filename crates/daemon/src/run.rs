@@ -43,9 +43,8 @@ pub enum End {
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Runs until `stop` is set, which is checked every 200 ms, or for 200 days, and longer while it is paused
-    /// or serves a user's request. Serves the clients of `socket`, and reloads the configuration at each
-    /// SIGHUP.
+    /// Runs until `stop` is set, which is checked every 200 ms, or for 200 days; longer while it is paused or
+    /// serves a user's request. Serves the clients of `socket`, and reloads the configuration at each SIGHUP.
     ///
     /// # Errors
     /// If signals cannot be handled, or the socket fails.
