@@ -11,6 +11,7 @@ use memtide_core::policy::{Migration, Placement};
 use crate::entry::{Info, MigrationEntry, PlacementEntry};
 use crate::{migration, placement};
 
+pub(crate) use time_scale::SHARE_OF_A_CORE;
 pub use time_scale::at_time_scale;
 
 /// Why a policy is refused.

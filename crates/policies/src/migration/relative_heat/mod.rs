@@ -40,6 +40,7 @@ use self::trust::Trust;
 use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
+use crate::policy::SHARE_OF_A_CORE;
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
@@ -58,7 +59,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             Parameter::number(
                 "budget",
-                "%",
+                SHARE_OF_A_CORE,
                 "share of a core that monitoring and decisions may take, which sets how often; 0: any",
                 [0.0, 1.0, 100.0],
             ),
