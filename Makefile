@@ -46,14 +46,18 @@ repro: setup ## reproduce the papers' figures (over half an hour), write docs/re
 	$(CARGO) build --release --package memtide-cli
 	$(MEMTIDE) repro --markdown docs/reproduction.md --report target/reproduction.html
 
+# Each cargo command selects the whole workspace: with another selection, dependencies have other features, and
+# all that uses them is built again. The lab's tests (`lab`, `lab_ends`) take longest and are last.
 test: setup clock ## run all tests, list those that cannot run; with CI=true they fail
 	@rm -f $(NOT_RUN)
-	$(CARGO) test --workspace --exclude memtide-cli
+	$(CARGO) test --workspace --lib --bin 'memtide*' --example own_policy
 	$(CARGO) test $(CLOCK_WORKSPACE) --target-dir target
-	$(CARGO) build $(PARTS)
+	$(CARGO) build --workspace --lib --bins --tests
 	cp $(CLOCK) target/debug/
+	$(CARGO) test --workspace --test '[!l]*'
 	target/debug/memtide lab setup || test "$(CI)" != true
-	$(CARGO) test --package memtide-cli
+	$(CARGO) test --workspace --test 'l*'
+	$(CARGO) test --workspace --doc
 	@sh scripts/tests-not-run $(NOT_RUN)
 
 fuzz: setup ## run each fuzz target for TIME seconds (60), or those in TARGETS

@@ -1,7 +1,6 @@
 //! General behaviour of the command: lists, help, output width, interrupts.
 
-mod support;
-
+use crate::support;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use support::call::{ROWS, SMALL, json, stdout_of};
+use crate::support::call::{ROWS, SMALL, json, stdout_of};
 
 #[test]
 fn placements_without_figures_run_on_any_system() {

@@ -1,11 +1,9 @@
 //! `memtide explain`: what bounds programs whose bottleneck is known.
 
-mod support;
-
 use std::fs;
 
+use crate::support::call::{json, stdout_of};
 use serde_json::Value;
-use support::call::{json, stdout_of};
 
 /// The explanations of a call, after their shares have been checked.
 fn explained(args: &[&str]) -> Vec<(String, String)> {

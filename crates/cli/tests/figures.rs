@@ -1,14 +1,12 @@
 //! `--figures FILE`: a run's figures are separate from its program's output.
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-use support::MEMTIDE;
-use support::call::memtide;
+use crate::support::MEMTIDE;
+use crate::support::call::memtide;
 
 #[test]
 fn run_figures_go_to_file_in_requested_format() {

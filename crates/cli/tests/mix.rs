@@ -1,11 +1,9 @@
 //! Programs that run together: starts and slow-downs, in every format.
 
-mod support;
-
 use std::fs;
 
+use crate::support::call::{json, refused, stdout_of};
 use serde_json::Value;
-use support::call::{json, refused, stdout_of};
 
 const CHASE: &str = "chase:footprint_mib=16,operations=30000";
 const COPY: &str = "stream:kernel=copy,footprint_mib=24,iterations=1,threads=4";

@@ -1,8 +1,6 @@
 //! Output of `simulate` and `compare`, in three formats.
 
-mod support;
-
-use support::call::{ROWS, SMALL, file, json, refused, stdout_of};
+use crate::support::call::{ROWS, SMALL, file, json, refused, stdout_of};
 
 #[test]
 fn policy_is_shown_with_effective_parameters() {

@@ -1,8 +1,6 @@
 //! Output of `machine show`, `probe` and `devices`.
 
-mod support;
-
-use support::call::{json, memtide, refused, stdout_of};
+use crate::support::call::{json, memtide, refused, stdout_of};
 
 #[test]
 fn machine_show_applies_slice_and_scale() {

@@ -1,7 +1,5 @@
 //! `memtide record` in a shell: exit codes, signals, progress.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -10,7 +8,7 @@ use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use support::{MEMTIDE, has_program};
+use crate::support::{MEMTIDE, has_program};
 
 /// Whether programs can be recorded here; if not, the test is recorded as not run. The plugin is built beside
 /// the command.

@@ -1,11 +1,10 @@
 //! Refused input, and messages for common mistakes.
 
-mod support;
-
+use crate::support;
 use std::process::Command;
 
+use crate::support::call::{ROWS, SMALL, file, memtide, refused, stdout_of};
 use serde_json::json;
-use support::call::{ROWS, SMALL, file, memtide, refused, stdout_of};
 
 #[test]
 fn unknown_names_are_refused_with_suggestion_and_list() {

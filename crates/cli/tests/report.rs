@@ -1,13 +1,11 @@
 //! The report in a browser: every chart renders, without network requests.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{MEMTIDE, lab_is_here};
 use memtide_testing::not_run;
-use support::{MEMTIDE, lab_is_here};
 
 const POLICIES: &str = "local,interleave,bw-random";
 

@@ -1,17 +1,15 @@
 //! Experiments: runs, verdicts, the cache, and the files that are written.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::MEMTIDE;
+use crate::support::call::{file, json, refused, stdout_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::MEMTIDE;
-use support::call::{file, json, refused, stdout_of};
 
 /// A program that is bound by bandwidth: placing its pages at the bandwidth ratio 5 at most saves
 /// 1 - 2 / (5 + 1) = 66.7 % of the time that interleaving takes.

@@ -1,12 +1,10 @@
 //! Run files: programs with starts, priorities and locks, and what is refused.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::call::{ROWS, file, json, memtide, refused, stdout_of};
+use crate::support::docs::root;
 use serde_json::Value;
-use support::call::{ROWS, file, json, memtide, refused, stdout_of};
-use support::docs::root;
 
 /// Local memory of 27 MiB and 4 MiB of remote memory: a batch job does not fit beside a server.
 const MACHINE: [&str; 6] = ["-m", "pms", "--scale", "64", "--set", FAST_LINK];

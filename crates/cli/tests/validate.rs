@@ -1,7 +1,6 @@
 //! `memtide validate` in a small size: its tables, its files, and that the machine file it made is one.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread::sleep;

@@ -1,8 +1,6 @@
 //! The verdict of `compare`: which policies are best and why, and what would change it.
 
-mod support;
-
-use support::call::{SMALL, json, stdout_of};
+use crate::support::call::{SMALL, json, stdout_of};
 
 /// The best policy of a verdict, and those that are about as fast.
 fn within_2_percent(verdict: &str) -> (&str, Vec<&str>) {

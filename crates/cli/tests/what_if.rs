@@ -1,7 +1,6 @@
 //! Figures of a machine set for one run, and swept.
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::call::{file, json, memtide, refused, stdout_of};
+use crate::support::docs::root;
 use rustix::process::{Pid, Signal, kill_process};
-use support::call::{file, json, memtide, refused, stdout_of};
-use support::docs::root;
 
 #[test]
 fn comparison_on_several_machines_has_the_figures_of_each() {

@@ -3,14 +3,13 @@
 //! `src/words.rs` parses every command of the docs; this file also runs those that need no privileges,
 //! virtual machine or network.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::call::{ROWS, file, stdout_of};
-use support::docs::{Example, examples, pages, root};
+use crate::support::call::{ROWS, file, stdout_of};
+use crate::support::docs::{Example, examples, pages, root};
 
 /// Longest line of a page.
 const DOCS_COLUMNS: usize = 110;

@@ -1,14 +1,12 @@
 //! Caches match plain reference implementations, access by access.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtide_core::Time;
 use memtide_memory::{Access, Cache, PrivateCaches, Victim};
 use proptest::prelude::*;
 
-use support::{Zipf, level, machine, node, socket};
+use crate::support::{Zipf, level, machine, node, socket};
 
 /// A textbook cache: a list of lines per set, most recently used first.
 #[derive(Clone)]

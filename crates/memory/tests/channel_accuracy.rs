@@ -4,9 +4,7 @@
 //! FR-FCFS, a read queue of 32 and the timing set of `machines/ddr4-2400.toml`; Poisson arrivals of reads.
 //! The rate is the realised one.
 
-mod channel_support;
-
-use channel_support::{matched, near};
+use crate::channel_support::{matched, near};
 use memtide_core::machine::{Arbitration, Node};
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 

@@ -1,8 +1,6 @@
 //! Closed forms: latencies, distances and bandwidth caps, one step each side of the edge.
 
-mod channel_support;
-
-use channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, near, rate, run};
+use crate::channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, near, rate, run};
 use memtide_core::Time;
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};

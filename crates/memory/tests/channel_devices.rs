@@ -1,9 +1,7 @@
 //! What only some devices have, in closed forms: gaps between ranks by pair, precharge of all banks, queue
 //! entries of banks, and subarrays.
 
-mod channel_support;
-
-use channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, run};
+use crate::channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, run};
 use memtide_core::Time;
 use memtide_core::machine::{Dram, Machine, Subarrays};
 use memtide_memory::channel::{Banks, Command};

@@ -1,10 +1,8 @@
 //! Address maps and hashes: each line has a place of its own, or the device is refused.
 
-mod channel_support;
-
 use std::collections::BTreeSet;
 
-use channel_support::ddr4;
+use crate::channel_support::ddr4;
 use memtide_core::machine::Dram;
 use memtide_memory::channel::{AddressMap, Place};
 use proptest::prelude::*;

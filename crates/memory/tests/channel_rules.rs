@@ -1,11 +1,9 @@
 //! On random traffic to random devices the channel violates no timing rule, ends every read once and starves
 //! none.
 
-mod channel_support;
-
-use channel_support::plain::Plain;
-use channel_support::random::{arrivals, device, traffic, without_pauses};
-use channel_support::{Arrival, ddr4, ends, rules, run};
+use crate::channel_support::plain::Plain;
+use crate::channel_support::random::{arrivals, device, traffic, without_pauses};
+use crate::channel_support::{Arrival, ddr4, ends, rules, run};
 use memtide_core::Time;
 use memtide_core::machine::Dram;
 use memtide_memory::channel::{Channel, Command, Place};

@@ -1,14 +1,12 @@
 //! Way partitions of the last shared level match caches of their own; utility monitors match stack distances.
 
-mod support;
-
 use std::num::NonZeroU16;
 
 use memtide_core::{CacheId, CpuId, Machine, NodeId, Time};
 use memtide_memory::{Access, Cache, Class, SampledSets, Uncore, UtilityMonitor, Victim, Waiter};
 use proptest::prelude::*;
 
-use support::{Zipf, level, machine, node, socket};
+use crate::support::{Zipf, level, machine, node, socket};
 
 const CACHE: CacheId = CacheId(0);
 const CLASSES: [Class; 3] = [Class(3), Class(5), Class(8)];

@@ -1,12 +1,10 @@
 //! TLBs match a plain reference implementation, lookup by lookup.
 
-mod support;
-
 use memtide_core::Time;
 use memtide_memory::{PageKey, Tlb, Translation};
 use proptest::prelude::*;
 
-use support::{Zipf, machine, node, socket};
+use crate::support::{Zipf, machine, node, socket};
 
 type Page = (u32, u64, bool);
 

@@ -1,14 +1,12 @@
 //! Resources shared by cores: lines in flight, prefetches, links.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use memtide_core::{CpuId, Machine, NodeId, Time};
 use memtide_memory::{Requested, Uncore, Waiter};
 use proptest::prelude::*;
 
-use support::{level, link, machine, node, socket};
+use crate::support::{level, link, machine, node, socket};
 
 const CPU: CpuId = CpuId(0);
 const OTHER: CpuId = CpuId(1);

@@ -1,12 +1,10 @@
 //! Page walks: their cost by where the page table's lines are, and how many run at once.
 
-mod support;
-
 use memtide_core::Time;
 use memtide_core::machine::Machine;
 use memtide_memory::{PageKey, PageWalkers, PrivateCaches, Walk};
 
-use support::{machine, node, socket};
+use crate::support::{machine, node, socket};
 
 /// Lines of the private cache.
 const LINES: u64 = 32;

@@ -1,9 +1,6 @@
 //! Energy and wear by channel and bank.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::machine::bundled;
 use memtide_sim::{BankReport, Job, NodeReport, Report, run};
 use memtide_workloads::Params;

@@ -1,7 +1,5 @@
 //! The bound: no policy is faster, and it is not far below what can be reached.
 
-mod support;
-
 use memtide_core::machine::bundled;
 use memtide_core::{Access, Batch, Machine, Mark, PageSize, Then};
 use memtide_policies::default_comparison;
@@ -10,7 +8,7 @@ use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::Params;
 use proptest::prelude::*;
 
-use support::{
+use crate::support::{
     MachineText, Marked, Script, after, alone, doing, follow, load, map, mixed, store, store_past, together,
 };
 

@@ -1,9 +1,6 @@
 //! Quotas of the last cache level, and the policy that sets them.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +11,8 @@ use memtide_core::policy::{
 use memtide_core::{Machine, PageSize, TaskId, Time};
 use memtide_sim::{Comparison, Job, Policy, Report, run, run_shared};
 
-use runs::{assert_near, job, try_jobs};
-use support::{MachineText, Script, alone, doing, follow, load, map, mixed, two_sockets};
+use crate::runs::{assert_near, job, try_jobs};
+use crate::support::{MachineText, Script, alone, doing, follow, load, map, mixed, two_sockets};
 
 const WAYS: u64 = 16;
 

@@ -1,18 +1,14 @@
 //! Closed forms that the simulator must match.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::machine::bundled;
 use memtide_core::{Access, Batch, Machine, PageSize, Then};
 use memtide_memory::probe::{Load, Pattern, probe};
 
-use memtide_sim::Job;
-use runs::{assert_near, simulate, try_jobs};
-use support::{
+use crate::runs::{assert_near, simulate, try_jobs};
+use crate::support::{
     MachineText, Script, after, alone, doing, follow, load, map, mixed, store, together, touch, two_sockets,
 };
+use memtide_sim::Job;
 
 const LINE: u64 = 64;
 

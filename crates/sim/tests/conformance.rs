@@ -1,9 +1,6 @@
 //! The simulator passes the conformance suite.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::conformance::script::{Area, PLAN_AT, Phase, SCRIPT, SLOW, Step, UNPLUG};
 use memtide_core::conformance::{ConformancePolicy, Layout, Log, Placed};
 use memtide_core::policy::Placement;
@@ -12,7 +9,7 @@ use memtide_core::{
 };
 use memtide_sim::{Job, Policy, Report, run};
 
-use support::{MachineText, load, store};
+use crate::support::{MachineText, load, store};
 
 const EPOCH: Time = Time::from_ms(10);
 

@@ -1,15 +1,12 @@
 //! Pages that a kernel thread copies while they stay mapped.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::policy::{Delivery, Event, Frame, Migration, Move, Plan, Reason, Sensors, View, Wake};
 use memtide_core::{Access, NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_sim::{Policy, Report, run, run_shared};
 
-use runs::{assert_near, job};
-use support::{alone, doing, load, store, touch, two_sockets};
+use crate::runs::{assert_near, job};
+use crate::support::{alone, doing, load, store, touch, two_sockets};
 
 /// Moves page 0 to node 1 after 100 us.
 struct OneMove {

@@ -1,15 +1,13 @@
 //! Tasks that a policy stops.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
+use crate::support;
 use memtide_core::policy::{Action, Delivery, Event, Migration, Outcome, Plan, Reason, Sensors, View, Wake};
 use memtide_core::{PageSize, TaskId, Time};
 use memtide_sim::{Policy, Report, run, run_shared};
 
-use runs::{assert_near, job};
-use support::{doing, follow, map, mixed, two_sockets};
+use crate::runs::{assert_near, job};
+use crate::support::{doing, follow, map, mixed, two_sockets};
 
 const EPOCH: Time = Time::from_us(100);
 

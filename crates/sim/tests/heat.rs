@@ -1,14 +1,10 @@
 //! Heat maps: every miss of a private cache is in the row of its page, and moves add up.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{CpuId, Mark, PageSize, Then};
 use memtide_sim::{HeatMapReport, HeatRow, Job, Report, run_shared};
 
-use runs::{job, policy, try_jobs};
-use support::{Marked, after, alone, doing, load, map, touch, two_sockets};
+use crate::runs::{job, policy, try_jobs};
+use crate::support::{Marked, after, alone, doing, load, map, touch, two_sockets};
 
 type Cells = fn(&HeatRow) -> &Vec<Vec<u32>>;
 

@@ -1,14 +1,10 @@
 //! Accesses that are far apart in time.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Machine, PageSize, Then};
 use memtide_sim::SimError;
 
-use runs::{simulate, try_run};
-use support::{MachineText, Script, after, alone, load, map};
+use crate::runs::{simulate, try_run};
+use crate::support::{MachineText, Script, after, alone, load, map};
 
 fn machine() -> Machine {
     MachineText::new("")

@@ -1,14 +1,11 @@
 //! Page samples, frames of a wished colour and bank, and the policies `memos` and `vertical` on them.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::machine::bundled;
 use memtide_core::{Access, Batch, Machine, PAGE_BYTES, PageSize};
 
-use runs::{job, simulate, try_jobs};
-use support::{Script, alone, doing, follow, load, map, mixed, store, touch};
+use crate::runs::{job, simulate, try_jobs};
+use crate::support::{Script, alone, doing, follow, load, map, mixed, store, touch};
 
 /// memos' machine at a quarter of its size: 4 page colours.
 fn memos() -> Machine {

@@ -1,15 +1,12 @@
 //! Migration: which pages move, its cost, and who waits.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::support;
 use memtide_core::machine::bundled;
 use memtide_core::{Batch, CpuId, Machine, PageSize, Then};
 use memtide_sim::Report;
 
-use runs::{assert_near, simulate};
-use support::{MachineText, Script, after, alone, doing, load, map, touch, two_sockets};
+use crate::runs::{assert_near, simulate};
+use crate::support::{MachineText, Script, after, alone, doing, load, map, touch, two_sockets};
 
 /// The scanner marks all memory every 20 us.
 const SCAN: &str = "numa_scan_period_ms = 0.02\nnuma_scan_mib = 64\n";

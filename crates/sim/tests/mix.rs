@@ -1,14 +1,10 @@
 //! Programs that run together: their starts, and how much they slow each other down, in closed form.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Mark, Then, Time};
 use memtide_sim::{Comparison, Job, Report, can_share, run_shared};
 
-use runs::{assert_near, job, policy, try_jobs};
-use support::{Marked, Script, after, alone, doing, load, together, two_sockets};
+use crate::runs::{assert_near, job, policy, try_jobs};
+use crate::support::{Marked, Script, after, alone, doing, load, together, two_sockets};
 
 /// Lines of a stream: 1.28 ms at the 2,000 MB/s of a node.
 const LINES: u64 = 40_000;

@@ -1,15 +1,11 @@
 //! Non-temporal stores: traffic, write combining and bandwidth.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Access, Then};
 use memtide_memory::probe::{Load, Pattern, probe};
 use memtide_sim::{Job, Report};
 
-use runs::{assert_near, policy, simulate};
-use support::{MachineText, Script, after, alone, doing, load, store, store_past, together};
+use crate::runs::{assert_near, policy, simulate};
+use crate::support::{MachineText, Script, after, alone, doing, load, store, store_past, together};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;

@@ -1,12 +1,10 @@
 //! The oracle: placements and moves made with the future known.
 
-mod support;
-
+use crate::support::{MachineText, Marked, Script, after, alone, doing, follow, touch};
 use memtide_core::machine::bundled;
 use memtide_core::{Machine, Mark, Then};
 use memtide_sim::{Job, Policy, Report, bound, oracle_policies, run};
 use memtide_workloads::Params;
-use support::{MachineText, Marked, Script, after, alone, doing, follow, touch};
 
 const SEED: u64 = 1;
 

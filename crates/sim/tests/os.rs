@@ -1,15 +1,13 @@
 //! The operating system: page placement, faults, swap, unmapping, and time slices.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Program, ProgramError, Then, ThreadId};
 use memtide_sim::{Job, Report, SimError, run};
 
-use runs::{assert_near, job, policy, simulate, try_jobs, try_run};
-use support::{MachineText, Script, after, alone, doing, follow, load, map, mixed, store, together, touch};
-use support::{two_sockets, unmap};
+use crate::runs::{assert_near, job, policy, simulate, try_jobs, try_run};
+use crate::support::{
+    MachineText, Script, after, alone, doing, follow, load, map, mixed, store, together, touch,
+};
+use crate::support::{two_sockets, unmap};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,9 +1,7 @@
 //! Migration by regions: the monitor finds what a program accesses, and `hot-cold` moves it to the fast tier.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
+use crate::support;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +9,8 @@ use memtide_core::policy::{Event, Migration, Plan, Region, Sensor, Sensors, Traf
 use memtide_core::{Access, Batch, Machine, NodeId, Then};
 use memtide_sim::{Policy, Report, run};
 
-use runs::job;
-use support::{MachineText, alone, doing, load, mixed, store, touch};
+use crate::runs::job;
+use crate::support::{MachineText, alone, doing, load, mixed, store, touch};
 
 const PAGES: u64 = 2048;
 /// A quarter, touched last: the fast node is full by then.

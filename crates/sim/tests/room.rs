@@ -1,17 +1,14 @@
 //! Moves to a full node.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::policy::{
     Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason, Refusal, Sensors, View, Wake,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_sim::{Policy, Report, run};
 
-use runs::job;
-use support::{alone, doing, load, touch, two_sockets};
+use crate::runs::job;
+use crate::support::{alone, doing, load, touch, two_sockets};
 
 /// Node 0 has this many pages, all of which the program touches first, and as many on node 1.
 const PAGES: u64 = 256;

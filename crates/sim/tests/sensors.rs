@@ -1,9 +1,7 @@
 //! Sensors match closed forms.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
+use crate::support;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +12,8 @@ use memtide_core::policy::{
 use memtide_core::{Machine, PAGE_BYTES, PageSize, Time};
 use memtide_sim::{Policy, SimError, run, run_shared};
 
-use runs::{assert_near, job};
-use support::{MachineText, alone, doing, follow, load, map, mixed};
+use crate::runs::{assert_near, job};
+use crate::support::{MachineText, alone, doing, follow, load, map, mixed};
 
 const EPOCH: Time = Time::from_us(100);
 

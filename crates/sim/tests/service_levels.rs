@@ -1,15 +1,12 @@
 //! Applications' messages, isolated memory, and the policy `pms` on them.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::policy::MessageKind;
 use memtide_core::{Access, Machine, PAGE_BYTES, PageSize, Then, Vpn};
 use memtide_sim::{Report, run_shared};
 
-use runs::simulate;
-use support::{MachineText, Script, after, alone, doing, follow, map, store};
+use crate::runs::simulate;
+use crate::support::{MachineText, Script, after, alone, doing, follow, map, store};
 
 /// 16 MiB of local memory, and as much that is isolated.
 fn machine() -> Machine {

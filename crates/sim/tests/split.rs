@@ -1,9 +1,7 @@
 //! Huge pages that a policy splits.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
+use crate::support;
 use std::sync::{Arc, Mutex};
 
 use memtide_core::policy::{
@@ -13,8 +11,8 @@ use memtide_core::policy::{
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_sim::{Policy, Report, run};
 
-use runs::job;
-use support::{MachineText, doing, follow, map, mixed};
+use crate::runs::job;
+use crate::support::{MachineText, doing, follow, map, mixed};
 
 const EPOCH: Time = Time::from_us(100);
 const TASK: TaskId = TaskId(0);

@@ -1,15 +1,11 @@
 //! Reports are of the region of interest: what the whole run has, less what came before.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Batch, Machine, Mark, Program, ProgramError, Then, ThreadId};
 use memtide_sim::{Job, Report, SimError, run};
 use memtide_workloads::{BoxedProgram, Params};
 
-use runs::policy;
-use support::{MachineText, Marked, Script, after, doing, load, mixed, together, touch};
+use crate::runs::policy;
+use crate::support::{MachineText, Marked, Script, after, doing, load, mixed, together, touch};
 
 /// A program without its marks; it may end where it makes one.
 struct Unmarked {

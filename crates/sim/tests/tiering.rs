@@ -1,14 +1,10 @@
 //! Linux's memory tiering: what it promotes and demotes, in runs alone and in one pass for several policies.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
 use memtide_core::{Batch, Machine, PageSize, Then};
 use memtide_sim::{Report, run, run_shared};
 
-use runs::{assert_near, job, policy};
-use support::{MachineText, Script, after, alone, doing, load, map, touch};
+use crate::runs::{assert_near, job, policy};
+use crate::support::{MachineText, Script, after, alone, doing, load, map, touch};
 
 const SCALE: u32 = 1024;
 

@@ -1,14 +1,11 @@
 //! Time of threads: its parts add up, kernel threads' work is separate, and threads share CPUs.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::{CpuId, PageSize, Then};
 use memtide_sim::run;
 
-use runs::{assert_near, job, simulate};
-use support::{after, alone, doing, follow, load, map, mixed, touch, two_sockets};
+use crate::runs::{assert_near, job, simulate};
+use crate::support::{after, alone, doing, follow, load, map, mixed, touch, two_sockets};
 
 #[test]
 fn parts_of_threads_time_add_up_while_a_kernel_thread_migrates() {

@@ -1,14 +1,11 @@
 //! The timeline: what was migrated when, where pages were, and whose traffic it was.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
 use memtide_core::{CpuId, Machine, Mark, Then};
 use memtide_sim::{NodeReport, Report, run_shared};
 
-use runs::{job, policy, simulate};
-use support::{Marked, Script, after, alone, doing, load, touch, two_sockets};
+use crate::runs::{job, policy, simulate};
+use crate::support::{Marked, Script, after, alone, doing, load, touch, two_sockets};
 
 /// Bucket of a run shorter than 5 ms, in us.
 const BUCKET_US: u64 = 10;

@@ -1,9 +1,7 @@
 //! TLB misses of marked page table entries, and a policy's own CPU time.
 
-#[path = "support/runs.rs"]
-mod runs;
-mod support;
-
+use crate::runs;
+use crate::support;
 use std::sync::{Arc, Mutex};
 
 use memtide_core::policy::{
@@ -12,8 +10,8 @@ use memtide_core::policy::{
 use memtide_core::{Machine, PAGE_BYTES, PageSize, TaskId, Time, Vpn};
 use memtide_sim::{Policy, Report, run, run_shared};
 
-use runs::{assert_near, job};
-use support::{MachineText, alone, doing, follow, map, mixed};
+use crate::runs::{assert_near, job};
+use crate::support::{MachineText, alone, doing, follow, map, mixed};
 
 const EPOCH: Time = Time::from_us(100);
 const PAGES: u64 = 64;
