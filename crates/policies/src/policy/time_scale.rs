@@ -8,9 +8,8 @@ use super::{PolicyError, migration_entry, values};
 pub(crate) const SHARE_OF_A_CORE: &str = "% of a core";
 
 /// A migration policy's text with its times, and its limits per interval, divided by `scale`. Its share of a
-/// core is multiplied by it, up to the parameter's maximum, as what the policy does in an interval takes as
-/// long as before. Other shares, rates and counts stay. Parameters whose values are then the defaults are left
-/// out.
+/// core is multiplied by it, up to the parameter's maximum, as what it does in an interval takes as long as
+/// before. Other shares, rates and counts stay. Parameters whose values are then the defaults are left out.
 ///
 /// # Errors
 /// If the policy or a parameter is unknown, or a value is not allowed, before or after the division.
