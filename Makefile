@@ -54,8 +54,8 @@ test: setup clock ## run all tests, list those that cannot run; with CI=true the
 	$(CARGO) test $(CLOCK_WORKSPACE) --target-dir target
 	$(CARGO) build --workspace --lib --bins --tests
 	cp $(CLOCK) target/debug/
-	$(CARGO) test --workspace --test '[!l]*'
 	target/debug/memtide lab setup || test "$(CI)" != true
+	$(CARGO) test --workspace --test '[!l]*'
 	$(CARGO) test --workspace --test 'l*'
 	$(CARGO) test --workspace --doc
 	@sh scripts/tests-not-run $(NOT_RUN)
