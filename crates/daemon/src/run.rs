@@ -36,7 +36,7 @@ const RUN_MAX: Time = Time::from_ms(200 * 24 * 3600 * 1000);
 /// Why a daemon's run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was told to stop.
+    /// `stop` was set.
     Stopped,
     /// It has run for 200 days, as long as its times count; a new one must take its place.
     ClockFull,

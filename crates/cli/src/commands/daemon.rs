@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         message!("memtide daemon: listening on {}", file.display());
         match daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)? {
             End::Stopped => return Ok(()),
-            End::ClockFull => message!("memtide daemon: 200 days have passed: starting anew"),
+            End::ClockFull => message!("memtide daemon: 200 days have passed: restarting without state"),
         }
         config = daemon.into_config();
     }
