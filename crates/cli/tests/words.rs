@@ -75,6 +75,28 @@ fn docs_wrap_at_110_characters() {
 }
 
 #[test]
+fn every_file_of_tests_is_part_of_a_test_program() {
+    let mut listed = 0;
+    for package in fs::read_dir(root().join("crates")).unwrap() {
+        let package = package.unwrap().path();
+        let Ok(main) = fs::read_to_string(package.join("tests/main.rs")) else { continue };
+        let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+        for file in fs::read_dir(package.join("tests")).unwrap() {
+            let file = file.unwrap().path();
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            if name == "main" || file.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let is_part = main.contains(&format!("\nmod {name};\n"))
+                || manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+            assert!(is_part, "{} is in neither tests/main.rs nor Cargo.toml", file.display());
+            listed += 1;
+        }
+    }
+    assert!(listed >= 50, "{listed}");
+}
+
+#[test]
 fn tutorial_shows_the_code_of_its_example() {
     let page = fs::read_to_string(root().join("docs/own-policy.md")).unwrap();
     let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();

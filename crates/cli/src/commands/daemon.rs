@@ -41,7 +41,8 @@ SIGHUP reloads the configuration, a TOML file. Keys and defaults:
       longer each time it moves back
   time_scale = 1
       factor by which all times and limits per interval are
-      divided, the policy's, too: for rehearsals in the lab
+      divided, the policy's, too, and its share of a core is
+      multiplied: for rehearsals in the lab
   dry_run = false
       move nothing, print what would move
   journal = none

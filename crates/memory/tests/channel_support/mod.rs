@@ -1,6 +1,4 @@
 //! Devices, and a plain checker of command logs, for tests of the channel.
-#![allow(dead_code, reason = "each test file uses its part")]
-
 pub mod plain;
 pub mod random;
 pub mod rules;

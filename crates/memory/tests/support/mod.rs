@@ -1,7 +1,5 @@
 //! Shared by tests of caches and the uncore: random streams and small machines.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use memtide_core::Machine;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
