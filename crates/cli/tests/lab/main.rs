@@ -19,13 +19,13 @@ mod fidelity;
 mod hints;
 mod host_load;
 mod hot_set;
+mod huge_pages;
 mod measure;
 mod monitors;
 mod nodes;
 mod non_temporal;
 mod place;
 mod shell;
-mod splits;
 mod steady;
 #[path = "../support/mod.rs"]
 mod support;

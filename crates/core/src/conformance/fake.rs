@@ -289,7 +289,7 @@ impl FakeHost {
                     return Err(Refusal::Gone);
                 }
                 let together = found.iter().all(|page| page.node == found[0].node);
-                together.then_some(()).ok_or(Refusal::Unsupported)
+                together.then_some(()).ok_or(Refusal::Gone)
             }
             Action::Freeze(task) | Action::Thaw(task) | Action::SetRule(task, _) => {
                 self.tasks.contains_key(task).then_some(()).ok_or(Refusal::Gone)

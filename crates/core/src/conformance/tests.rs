@@ -194,7 +194,7 @@ fn collapse_needs_all_pages_on_one_node_and_no_free_memory() {
     let huge = Page { task: TASK, page: Vpn(0), size: PageSize::Huge };
     host.act(&planned([Action::Move(to(7, 0, 1))]));
     completions(&mut host);
-    assert_eq!(outcome(&mut host, Action::Collapse(huge)), Outcome::Refused(Refusal::Unsupported));
+    assert_eq!(outcome(&mut host, Action::Collapse(huge)), Outcome::Refused(Refusal::Gone));
     host.act(&planned([Action::Move(to(7, 1, 0))]));
     completions(&mut host);
     assert_eq!(outcome(&mut host, Action::Collapse(huge)), Outcome::MADE);

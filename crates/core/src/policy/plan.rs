@@ -175,8 +175,8 @@ pub enum Action {
     Exchange(Box<[Move; 2]>),
     /// Splits a huge page into base pages, on its node.
     Split(Page),
-    /// Collapses base pages into the huge page that begins here. All must be on one node: gathering them
-    /// takes moves, which are counted.
+    /// Collapses base pages into the huge page that begins here, on their node. They are
+    /// [`Gone`](Refusal::Gone) unless all are on one node: gathering them takes moves, which are counted.
     Collapse(Page),
     /// Stops the task's threads until it is thawed.
     Freeze(TaskId),
@@ -299,6 +299,8 @@ pub enum Reason {
     CacheUtility,
     /// A part of the huge page is accessed much more than the rest.
     Uneven,
+    /// Accesses to its base pages miss the TLB.
+    TlbMisses,
 }
 
 impl fmt::Display for Reason {
@@ -314,6 +316,7 @@ impl fmt::Display for Reason {
             Reason::Interference => "interference",
             Reason::CacheUtility => "cache-utility",
             Reason::Uneven => "uneven",
+            Reason::TlbMisses => "tlb-misses",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Kernel settings that migrate or pin pages.
 
 use super::{Finding, State, text};
+use crate::sys::transparent_huge_pages;
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
@@ -76,8 +77,7 @@ fn demotion(value: Option<&str>) -> Finding {
 
 fn huge_pages(value: Option<&str>) -> Finding {
     let subject = "transparent huge pages";
-    let chosen = value.and_then(|value| value.split_once('[')?.1.split_once(']'));
-    match chosen.map(|(chosen, _)| chosen) {
+    match value.and_then(transparent_huge_pages::chosen) {
         Some("always") => Finding::note(
             subject,
             "always",

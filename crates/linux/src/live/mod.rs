@@ -12,7 +12,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
 
 use crate::cpu_load::CpuLoad;
-use crate::movers::{Mover, nodes_of, split};
+use crate::movers::{Moved, Mover, collapse, nodes_of, split};
 use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
 use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
@@ -25,6 +25,9 @@ pub use crate::sensors::{Monitoring, task};
 
 /// Base pages passed to the mover at once.
 const CHUNK: usize = 1 << 12;
+
+/// What splits or collapses the 2 MiB of a process that begin at a base page.
+type Resize = fn(Pid, u64) -> Moved;
 
 /// KiB per base page.
 const PAGE_KIB: u64 = 4;
@@ -182,21 +185,23 @@ impl Live {
     /// Takes an action other than a move.
     fn take_other(&mut self, planned: &Planned) {
         let outcome = match planned.action {
-            Action::Split(page) => self.split(page),
+            Action::Split(page) => self.resize(page, PageSize::Base, split),
+            Action::Collapse(page) => self.resize(page, PageSize::Huge, collapse),
             _ => Outcome::Refused(Refusal::Unsupported),
         };
         self.complete_all(std::slice::from_ref(planned), outcome);
     }
 
-    fn split(&mut self, Page { task, page, .. }: Page) -> Outcome {
+    /// Splits or collapses 2 MiB of a task, which then have this size.
+    fn resize(&mut self, Page { task, page, .. }: Page, size: PageSize, resize: Resize) -> Outcome {
         let process = match self.changeable(task) {
             Ok(process) => process,
             Err(outcome) => return outcome,
         };
-        let outcome = split(process.pid, page.0);
+        let outcome = resize(process.pid, page.0);
         if outcome.is_ok() {
             let pages = page.0..page.0 + PageSize::Huge.base_pages();
-            self.watched.changed.push(Changed { pid: process.pid, pages, node: None, size: PageSize::Base });
+            self.watched.changed.push(Changed { pid: process.pid, pages, node: None, size });
         }
         outcome.into()
     }

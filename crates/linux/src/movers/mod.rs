@@ -1,11 +1,13 @@
-//! Moves pages between nodes, and splits huge ones.
+//! Moves pages between nodes, splits huge ones, and collapses base pages.
 
+mod collapse;
 mod frames;
 mod move_pages;
 mod split;
 mod transfer;
 
-pub use move_pages::{Mover, nodes_of};
+pub use collapse::collapse;
+pub use move_pages::{Moved, Mover, nodes_of};
 pub use split::split;
 pub use transfer::{ProcMemory, ProcessMemory, Tally, Transfer};
 

@@ -8,6 +8,7 @@ pub mod perf;
 pub mod run_ahead;
 pub mod time;
 pub mod trace;
+pub mod transparent_huge_pages;
 pub mod userfaultfd;
 pub mod vector;
 

@@ -68,6 +68,8 @@ pub fn has_gone(pagemap: &File) -> bool {
 pub const ENTRY_BYTES: usize = 8;
 
 const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_FILE_OR_SHARED: u64 = 1 << 61;
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
 
 /// The page frames of consecutive base pages from `first` on, up to the length of `entries`; `None` for a
@@ -86,6 +88,20 @@ pub fn frames<'a>(
         let entry = u64::from_ne_bytes(*entry);
         (entry & ENTRY_PRESENT != 0).then_some(entry & ENTRY_FRAME)
     }))
+}
+
+/// Whether consecutive base pages from `first` on, up to the length of `entries`, are anonymous memory that
+/// the process shares with no other; `None` if some are not resident.
+///
+/// # Errors
+/// The kernel's, and if the address space ends too early.
+pub fn are_own(pagemap: &File, first: u64, entries: &mut [u8]) -> io::Result<Option<bool>> {
+    pagemap.read_exact_at(entries, first.saturating_mul(ENTRY_BYTES as u64))?;
+    let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
+    let entries = entries.iter().map(|entry| u64::from_ne_bytes(*entry));
+    let all_have = |bits| entries.clone().all(|entry| entry & bits == bits);
+    let own = all_have(ENTRY_EXCLUSIVE) && entries.clone().all(|entry| entry & ENTRY_FILE_OR_SHARED == 0);
+    Ok(all_have(ENTRY_PRESENT).then_some(own))
 }
 
 /// A run of resident base pages.
@@ -141,4 +157,22 @@ impl PagemapScan {
 pub fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
     let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
     move |page| pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_pages_are_own_and_code_is_not() {
+        let pagemap = File::open("/proc/self/pagemap").expect("a system with /proc");
+        let own = |page| are_own(&pagemap, page, &mut [0; 2 * ENTRY_BYTES]).ok().flatten();
+        let words = [1u64; 2048];
+        assert_eq!(own(words.as_ptr() as u64 / 4096 + 1), Some(true));
+        let code = written_pages_are_own_and_code_is_not as *const () as u64 / 4096;
+        let of_code = are_own(&pagemap, code, &mut [0; ENTRY_BYTES]).expect("its page");
+        assert_eq!(of_code, Some(false), "a file's page");
+        assert_eq!(own(1), None, "not mapped");
+        assert_eq!(words.iter().sum::<u64>(), 2048);
+    }
 }

@@ -1,6 +1,7 @@
 //! Per-page values stored as runs: most adjacent pages have equal values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 
 use memtide_core::{TaskId, Vpn};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,47 @@ impl<V: Copy + PartialEq> Runs<V> {
         before.map(|(_, run)| run.value)
     }
 
+    /// Sets the value of this many adjacent pages.
+    pub(super) fn insert_all(&mut self, task: TaskId, first: Vpn, pages: u64, value: V) {
+        let mut start = first;
+        let mut end = first.0.saturating_add(pages);
+        if start.0 == end {
+            return;
+        }
+        let mut cut = None;
+        let before = first.0.checked_sub(1).and_then(|before| self.run_of(task, Vpn(before)));
+        if let Some((at, run)) = before {
+            let run_end = at.0 + run.pages;
+            if run.value == value {
+                start = at;
+            } else {
+                self.0.insert((task, at), Run { pages: first.0 - at.0, ..run });
+            }
+            cut = (run_end > end).then_some((run_end, run.value));
+        }
+        while let Some((&(_, at), &run)) = self.0.range((task, first)..=(task, Vpn(end))).next() {
+            let run_end = at.0 + run.pages;
+            if at.0 == end && run.value != value {
+                break;
+            }
+            self.0.remove(&(task, at));
+            if run_end > end {
+                cut = Some((run_end, run.value));
+            }
+            if at.0 == end {
+                break;
+            }
+        }
+        match cut {
+            Some((run_end, same)) if same == value => end = run_end,
+            Some((run_end, value)) => {
+                _ = self.0.insert((task, Vpn(end)), Run { pages: run_end - end, value });
+            }
+            None => {}
+        }
+        self.0.insert((task, start), Run { pages: end - start.0, value });
+    }
+
     /// Removes the value of a page.
     pub(super) fn remove(&mut self, task: TaskId, page: Vpn) {
         let Some((start, Run { pages, value })) = self.run_of(task, page) else { return };
@@ -78,6 +120,11 @@ impl<V: Copy + PartialEq> Runs<V> {
         first.into_iter().chain(later).map(bounds)
     }
 
+    /// As [`within`](Runs::within) of many ranges that come in order, faster.
+    pub(super) fn sweep(&self) -> Sweep<'_, V> {
+        Sweep { left: self.0.iter().peekable() }
+    }
+
     /// Forgets the runs of which `keeps` is false, given their first page, the one after the last and the
     /// value.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(TaskId, Vpn, Vpn, V) -> bool) {
@@ -88,6 +135,31 @@ impl<V: Copy + PartialEq> Runs<V> {
     fn run_of(&self, task: TaskId, page: Vpn) -> Option<(Vpn, Run<V>)> {
         let (&(_, start), &run) = self.0.range((task, Vpn(0))..=(task, page)).next_back()?;
         (page.0 - start.0 < run.pages).then_some((start, run))
+    }
+}
+
+/// A pass over runs.
+pub(super) struct Sweep<'r, V: Copy> {
+    left: Peekable<btree_map::Iter<'r, (TaskId, Vpn), Run<V>>>,
+}
+
+impl<V: Copy> Sweep<'_, V> {
+    /// Calls `push` with the pages from `start` to before `end` that have a value, as runs: first page, the one
+    /// after the last, value. No range begins before the end of the last one.
+    pub(super) fn each(&mut self, task: TaskId, start: Vpn, end: Vpn, mut push: impl FnMut(Vpn, Vpn, V)) {
+        while let Some(&(&(of, first), run)) = self.left.peek() {
+            let last = Vpn(first.0 + run.pages);
+            if (of, last) > (task, start) {
+                if of != task || first >= end {
+                    return;
+                }
+                push(first.max(start), last.min(end), run.value);
+                if last > end {
+                    return;
+                }
+            }
+            self.left.next();
+        }
     }
 }
 
@@ -126,12 +198,16 @@ mod tests {
     proptest! {
         #[test]
         fn runs_match_reference_map(
-            changes in vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3)), 0..200),
+            changes in vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3), 0u64..9), 0..200),
         ) {
             let (mut runs, mut plain) = (Runs::default(), BTreeMap::new());
-            for (task, page, value) in changes {
+            for (task, page, value, pages) in changes {
                 let (task, page) = (TaskId(task), Vpn(page));
                 match value {
+                    Some(value) if pages != 1 => {
+                        runs.insert_all(task, page, pages, value);
+                        plain.extend((page.0..page.0 + pages).map(|page| ((task, Vpn(page)), value)));
+                    }
                     Some(value) => {
                         let previous = plain.insert((task, page), value);
                         prop_assert_eq!(runs.insert(task, page, value), previous);
@@ -159,6 +235,18 @@ mod tests {
                     expected.map(|(&(_, page), &value)| (page.0, value)).collect::<Vec<_>>()
                 );
             }
+            let (mut sweep, mut swept) = (runs.sweep(), Vec::new());
+            for (task, start, end) in [(0, 2, 3), (0, 3, 3), (0, 5, 30), (1, 1, 4), (1, 4, 5), (1, 9, 30)] {
+                sweep.each(TaskId(task), Vpn(start), Vpn(end), |first, last, value| {
+                    swept.extend((first.0..last.0).map(|page| ((TaskId(task), Vpn(page)), value)));
+                });
+            }
+            let is_in = |task: u32, page: u64| match task {
+                0 => page == 2 || page >= 5,
+                _ => (1..5).contains(&page) || page >= 9,
+            };
+            let expected = plain.iter().filter(|&(&(task, page), _)| is_in(task.0, page.0));
+            prop_assert_eq!(swept, expected.map(|(&page, &value)| (page, value)).collect::<Vec<_>>());
             let listed: Vec<Listed<u8>> = runs.clone().into();
             prop_assert_eq!(Runs::try_from(listed.clone()).map(Vec::from), Ok(listed));
         }

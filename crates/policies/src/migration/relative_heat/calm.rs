@@ -18,7 +18,7 @@ const WORSE: f64 = 0.05;
 const DEVIATIONS: f64 = 4.0;
 
 /// Share of the waiting that a plan saves which its decision may take beyond the budget.
-const SAVED_SHARE: f64 = 0.1;
+const SAVED_SHARE: f64 = 0.5;
 
 /// Part of the fastest tier's pages; a plan that moves fewer is a calm one.
 const CALM: u64 = 1000;
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn decisions_whose_plans_save_more_need_no_rest() {
-        for (saved_ns, expected) in [(99.0, Some(1)), (50.0, None), (-1.0, None)] {
+        for (saved_ns, expected) in [(19.0, Some(1)), (10.0, None), (-1.0, None)] {
             let mut calm = Calm::default();
             assert_eq!(end_epoch(&mut calm, false, FREE), Some(1));
             calm.decided(1000, 1000, saved_ns);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use memtide_core::policy::Page;
 use memtide_core::{PageSize, TaskId};
 
+use super::collapses::{Block, Blocks};
 use super::pages::{Pages, Rate};
 use super::refused::Others;
 use super::splits::{Parts, is_part, whole};
@@ -81,6 +82,7 @@ pub(super) struct Collector {
     wholes: Vec<Parts>,
     /// The huge page of the latest part.
     joined: Option<Pages>,
+    blocks: Blocks,
 }
 
 /// Pages and parts of huge pages, each by decreasing rate.
@@ -98,11 +100,13 @@ pub(super) struct Candidates {
     pub hot_parts: Vec<Pages>,
     /// The huge pages that have parts, in order.
     pub wholes: Vec<Parts>,
+    /// Blocks of base pages that are accessed enough to be collapsed, by decreasing rate.
+    pub blocks: Vec<Block>,
 }
 
 impl Collector {
     /// Of the pages that were not refused, keeps at most `most` for each purpose, and this many victims.
-    pub fn new(others: Others, is_fast: Vec<bool>, most: usize, victims: usize) -> Collector {
+    pub fn new(others: Others, is_fast: Vec<bool>, most: usize, victims: usize, blocks: Blocks) -> Collector {
         Collector {
             others,
             accesses: 0.0,
@@ -114,6 +118,7 @@ impl Collector {
             hot_parts: Top::new(most, true),
             wholes: Vec::new(),
             joined: None,
+            blocks,
         }
     }
 
@@ -131,6 +136,9 @@ impl Collector {
         self.totals[node].accesses += pages.accesses();
         if self.joined.is_some_and(|joined| !is_part(pages) || whole(&joined) != whole(pages)) {
             self.end_whole();
+        }
+        if pages.size == PageSize::Base {
+            self.blocks.add(pages);
         }
         if !is_part(pages) {
             return self.add_whole(pages);
@@ -171,6 +179,7 @@ impl Collector {
             cool_parts: self.cool_parts.sorted(),
             hot_parts: self.hot_parts.sorted(),
             wholes: self.wholes,
+            blocks: self.blocks.sorted(),
         }
     }
 }
@@ -203,7 +212,7 @@ mod tests {
             most in 1..40usize,
         ) {
             let mut collector =
-                Collector::new(Refused::default().others(), vec![true, false], most, most);
+                Collector::new(Refused::default().others(), vec![true, false], most, most, Blocks::new(vec![f64::INFINITY; 2], 1));
             let pages = |(at, &(rate, is_slow)): (u64, &(u32, bool))| Pages {
                 task: TaskId(0),
                 start: at,

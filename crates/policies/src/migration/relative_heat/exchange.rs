@@ -5,6 +5,7 @@ use memtide_core::{NodeId, Vpn};
 
 use super::super::room::Room;
 use super::candidates::Total;
+use super::collapses::Block;
 use super::pages::Pages;
 use super::{RATIO_MIN, RelativeHeat};
 
@@ -90,11 +91,12 @@ impl RelativeHeat {
         gone
     }
 
-    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free. What
-    /// programs will put there is expected to be as hot as the node's pages are in the mean.
-    pub(super) fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
+    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free, and as many
+    /// as the collapse of blocks needs. What programs will put there is expected to be as hot as the node's
+    /// pages are in the mean.
+    pub(super) fn relieve(&self, view: &View, blocks: &[Block], draft: &mut Draft<'_>) {
         for used in &view.nodes {
-            let mut wanted = self.short(used);
+            let mut wanted = self.short(used).max(self.short_to_collapse(blocks, used));
             if wanted == 0 {
                 continue;
             }

@@ -3,6 +3,7 @@
 mod calibration;
 mod calm;
 mod candidates;
+mod collapses;
 mod costs;
 mod exchange;
 mod heat;
@@ -29,6 +30,7 @@ use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time};
 use self::calibration::Calibrations;
 use self::calm::Calm;
 use self::candidates::{Candidates, Collector};
+use self::collapses::Blocks;
 use self::costs::Costs;
 use self::exchange::Draft;
 use self::heat::Heat;
@@ -126,8 +128,8 @@ const EPOCHS_MIN: i32 = 3;
 /// similar pages are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
 
-/// Candidates of each kind per page that the last plan by samples changed, and their minimum: sorting takes
-/// time.
+/// Candidates of each kind per page that the last plan by samples changed, or may change, and their minimum:
+/// sorting takes time.
 const CANDIDATES: u64 = 4;
 const CANDIDATES_MIN: u64 = 2048;
 
@@ -328,7 +330,9 @@ impl RelativeHeat {
         let is_loaded = self.node_ids().any(|node| self.latencies.is_loaded(node));
         let is_fast = self.node_ids().map(|node| self.tier(node) == 0).collect();
         let victims = if is_loaded { usize::MAX } else { most };
-        let mut collector = Collector::new(self.refused.others(), is_fast, most, victims);
+        let blocks_max = self.collapses_max() * CANDIDATES as usize;
+        let blocks = Blocks::new(self.least_to_collapse(), blocks_max);
+        let mut collector = Collector::new(self.refused.others(), is_fast, most, victims, blocks);
         self.known(view, &mut |pages| collector.add(&pages));
         collector.end()
     }
@@ -347,6 +351,7 @@ impl RelativeHeat {
             }
             (Action::Move(wanted), Outcome::Refused(why)) => self.refused.record(wanted, why),
             (Action::Split(page), Outcome::Refused(why)) => self.refused.record_split(*page, why),
+            (Action::Collapse(page), Outcome::Refused(why)) => self.refused.record_collapse(*page, why),
             _ => {}
         }
     }
@@ -401,11 +406,11 @@ impl Node {
     }
 }
 
-/// Base pages that a plan moves or splits.
+/// Base pages that a plan moves, splits or collapses.
 fn changed(plan: &Plan) -> u64 {
     let sizes = plan.actions().iter().filter_map(|planned| match &planned.action {
         Action::Move(wanted) => Some(wanted.size),
-        Action::Split(page) => Some(page.size),
+        Action::Split(page) | Action::Collapse(page) => Some(page.size),
         _ => None,
     });
     sizes.map(PageSize::base_pages).sum()
@@ -483,16 +488,20 @@ impl Migration for RelativeHeat {
         }
         let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
-        let Candidates { accesses, totals, victims, hot, .. } = candidates;
+        let Candidates { accesses, totals, victims, hot, blocks, .. } = candidates;
+        let blocks = match self.sampled.epochs() {
+            Some(_) => self.to_collapse(blocks, hot.first()),
+            None => Vec::new(),
+        };
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, mut spare) = (room(self.low), room(self.high));
         view.nodes.iter().for_each(|used| spare.add(used.node, self.listed(used)));
         let mut draft =
             Draft { plan, room, spare, totals, victims, demoted: 0, demotions_max: self.pages, saved_ns };
-        self.relieve(view, &mut draft);
+        self.relieve(view, &blocks, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
-        let saved_ns = draft.saved_ns;
+        let saved_ns = draft.saved_ns + self.collapse(&blocks, &view.nodes, plan);
         for Pages { task, start, end, rate, .. } in promises {
             self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
         }

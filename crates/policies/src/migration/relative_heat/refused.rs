@@ -21,6 +21,12 @@ pub(super) struct Refused {
     pages: Runs<u64>,
     /// The host does not split huge pages.
     no_splits: bool,
+    /// First base pages of those that were not collapsed into huge ones.
+    collapses: Runs<u64>,
+    /// Last epoch in which none are collapsed, for want of free huge pages.
+    no_room: u64,
+    /// The host does not collapse base pages.
+    no_collapses: bool,
 }
 
 impl Refused {
@@ -41,20 +47,39 @@ impl Refused {
         !self.no_splits
     }
 
+    /// Records the refusal of a collapse.
+    pub fn record_collapse(&mut self, page: Page, why: Refusal) {
+        let last = self.epoch + EPOCHS;
+        match why {
+            Refusal::Unsupported => self.no_collapses = true,
+            Refusal::NoRoom => self.no_room = self.epoch + EPOCHS_BUSY,
+            _ => _ = self.collapses.insert(page.task, page.page, last),
+        }
+    }
+
+    /// Whether the host collapses base pages now, as far as is known.
+    pub fn allows_collapses(&self) -> bool {
+        !self.no_collapses && self.epoch >= self.no_room
+    }
+
+    /// Whether the base pages from this one on may be collapsed.
+    pub fn allows_collapse(&self, task: TaskId, page: u64) -> bool {
+        self.collapses.within(task, Vpn(page), Vpn(page + 1)).next().is_none()
+    }
+
     fn record_page(&mut self, Page { task, page, size }: Page, why: Refusal) {
         let epochs = match why {
             Refusal::NotAllowed | Refusal::Cooling | Refusal::Pinned => EPOCHS,
             Refusal::Gone | Refusal::Busy => EPOCHS_BUSY,
             _ => return,
         };
-        for page in page.0..page.0.saturating_add(size.base_pages()) {
-            self.pages.insert(task, Vpn(page), self.epoch + epochs);
-        }
+        self.pages.insert_all(task, page, size.base_pages(), self.epoch + epochs);
     }
 
     pub fn end_epoch(&mut self) {
         self.epoch += 1;
         self.pages.retain(|_, _, _, last| last >= self.epoch);
+        self.collapses.retain(|_, _, _, last| last >= self.epoch);
     }
 
     /// Those that were not refused, of all pages.

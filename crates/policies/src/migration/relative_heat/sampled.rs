@@ -172,19 +172,18 @@ impl Sampled {
 
     fn set_node(&mut self, task: TaskId, page: u64, size: PageSize, node: NodeId) {
         let head = page - page % size.base_pages();
-        (head..head.saturating_add(size.base_pages()))
-            .for_each(|page| _ = self.nodes.insert(task, Vpn(page), node));
+        self.nodes.insert_all(task, Vpn(head), size.base_pages(), node);
     }
 
     /// The samples since the last epoch, which have ended, of pages in these regions; `None` if there are too
     /// few to measure by.
     pub fn latest(&self, regions: &Regions) -> Option<Latest<'_>> {
         let samples = &self.fresh[..];
-        let (mut number, mut accesses) = (0, 0.0);
+        let (mut number, mut accesses, mut left) = (0, 0.0, samples);
         for region in regions.iter() {
-            let within = &samples[within(samples, region.task, &range_of(&region), Fresh::page)];
-            number += within.len();
-            accesses += accesses_of(within);
+            let own = next_within(&mut left, region.task, &range_of(&region));
+            number += own.len();
+            accesses += accesses_of(own);
         }
         (number >= LATEST_MIN && accesses > 0.0).then_some(Latest { samples, number, accesses })
     }
@@ -214,19 +213,29 @@ impl Sampled {
     fn correct_nodes(&mut self, regions: &Regions, fresh: &[Fresh]) {
         let ends: Vec<(TaskId, u64, u64)> =
             regions.iter().map(|region| (region.task, range_of(&region).end, region.start.0)).collect();
+        let mut left = &ends[..];
         self.nodes.retain(|task, start, end, _| {
-            let next = ends.partition_point(|&(of, region_end, _)| (of, region_end) <= (task, start.0));
-            ends.get(next).is_some_and(|&(of, _, region_start)| of == task && region_start < end.0)
+            let ended = left.iter().take_while(|&&(of, region_end, _)| (of, region_end) <= (task, start.0));
+            left = &left[ended.count()..];
+            left.first().is_some_and(|&(of, _, region_start)| of == task && region_start < end.0)
         });
         let mut moved = Vec::new();
+        let (mut left, mut sweep, mut runs) = (fresh, self.nodes.sweep(), Vec::new());
         for region in regions.iter() {
             let (task, range) = (region.task, range_of(&region));
-            let mut runs = self.nodes.within(task, Vpn(range.start), Vpn(range.end)).peekable();
-            let own = &fresh[within(fresh, task, &range, Fresh::page)];
+            let own = next_within(&mut left, task, &range);
+            if own.is_empty() {
+                continue;
+            }
+            runs.clear();
+            sweep.each(task, Vpn(range.start), Vpn(range.end), |start, end, node| {
+                runs.push((start, end, node))
+            });
+            let mut runs = runs.iter().peekable();
             for sample in own.chunk_by(|a, b| a.page == b.page).filter_map(<[Fresh]>::last) {
-                while runs.next_if(|&(_, end, _)| end.0 <= sample.page).is_some() {}
+                while runs.next_if(|&&(_, end, _)| end.0 <= sample.page).is_some() {}
                 let run = runs.peek().filter(|(start, ..)| start.0 <= sample.page);
-                if run.map_or(region.node, |&(.., node)| node) != sample.node {
+                if run.map_or(region.node, |&&(.., node)| node) != sample.node {
                     moved.push(*sample);
                 }
             }
@@ -272,6 +281,7 @@ impl Sampled {
     /// Where the regions' pages are, in order.
     fn places(&self, regions: &Regions) -> Vec<Place> {
         let mut places = Vec::new();
+        let mut sweep = self.nodes.sweep();
         for region in regions.iter() {
             let (task, size, range) = (region.task, region.size, range_of(&region));
             let mut push = |start, end, node| {
@@ -280,7 +290,7 @@ impl Sampled {
                 }
             };
             let mut at = range.start;
-            for (start, end, node) in self.nodes.within(task, Vpn(range.start), Vpn(range.end)) {
+            sweep.each(task, Vpn(range.start), Vpn(range.end), |start, end, node| {
                 // A huge page is on one node: a part of it that was elsewhere is out of date.
                 let pages = size.base_pages();
                 let (start, end) = (start.0.next_multiple_of(pages), end.0 - end.0 % pages);
@@ -289,7 +299,7 @@ impl Sampled {
                     push(start, end, node);
                     at = end;
                 }
-            }
+            });
             push(at, range.end, region.node);
         }
         places
@@ -332,6 +342,17 @@ fn within<T>(all: &[T], task: TaskId, range: &Range<u64>, key: impl Fn(&T) -> (T
     let at = |page| all.partition_point(|one| key(one) < (task, page));
     let start = at(range.start);
     start..at(range.end).max(start)
+}
+
+/// The part of sorted samples that lies in a range of a task's pages, which begins after the last one; `left`
+/// is what comes after it.
+fn next_within<'s>(left: &mut &'s [Fresh], task: TaskId, range: &Range<u64>) -> &'s [Fresh] {
+    let before = left.iter().take_while(|sample| sample.page() < (task, range.start)).count();
+    let later = &left[before..];
+    let own = later.iter().take_while(|sample| sample.page() < (task, range.end)).count();
+    let (own, later) = later.split_at(own);
+    *left = later;
+    own
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
+mod collapses;
 mod free_memory;
 mod load;
 mod samples;
 mod splits;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use memtide_core::policy::{AccessSample, Page, Planned, Region};
 use memtide_core::{ActionId, TaskId, ThreadId, Vpn};
