@@ -1,5 +1,6 @@
 //! The event loop: cores, memory nodes and timers act in time order.
 
+mod collapse;
 mod copy;
 mod epochs;
 mod idle;

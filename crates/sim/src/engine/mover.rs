@@ -36,7 +36,7 @@ pub(crate) struct Mover {
     queue: VecDeque<Queued>,
     copies: Slab<Copy>,
     /// Whether the kernel thread is copying a page.
-    busy: bool,
+    pub(super) busy: bool,
     /// Whether the kernel thread copies pages while they stay mapped.
     copy_on_write: bool,
     /// Its working time.
@@ -50,6 +50,8 @@ pub(crate) struct Mover {
 enum Queued {
     /// A move to a reserved frame, if there was room.
     Move(Planned, Move, Option<u32>),
+    /// A collapse of base pages.
+    Collapse(Planned, Page),
     /// Stops a task's threads, or lets them go on.
     Freeze(Planned, TaskId, bool),
 }
@@ -75,7 +77,7 @@ impl Mover {
         self.done.clear();
     }
 
-    fn complete(&mut self, time: Time, planned: Planned, outcome: Outcome) {
+    pub(super) fn complete(&mut self, time: Time, planned: Planned, outcome: Outcome) {
         self.done.push(Completion { time, planned, outcome });
     }
 }
@@ -93,6 +95,9 @@ impl Engine<'_> {
             Action::SetRule(task, rule) => self.set_rule(*task, rule),
             Action::CacheQuota(task, ways) => self.set_quota(*task, *ways),
             Action::Split(page) => self.split(page),
+            Action::Collapse(page) if cpu.is_none() => {
+                return self.mover.queue.push_back(Queued::Collapse(planned.clone(), *page));
+            }
             Action::Freeze(task) | Action::Thaw(task) if cpu.is_none() => {
                 let freezes = matches!(planned.action, Action::Freeze(_));
                 return self.mover.queue.push_back(Queued::Freeze(planned.clone(), *task, freezes));
@@ -221,11 +226,15 @@ impl Engine<'_> {
             }
         };
         let cpu = by.map_or(self.tasks.cpus(wanted.task)[0], |cpu| self.cores[cpu].cpu);
-        let copy = Copy::new(planned, wanted, from, to, cpu, self.now, by.is_none());
+        self.copy(Copy::new(planned, wanted, from, to, cpu, self.now, by.is_none()), start);
+        self.mover.busy |= by.is_none();
+    }
+
+    /// Starts to copy a page.
+    pub(super) fn copy(&mut self, copy: Copy, start: Time) {
         let number = self.mover.copies.insert(copy);
         let window = self.setup.machine.core.outstanding_misses;
         self.mover.copies[number].start(number, window, start, &mut self.uncore);
-        self.mover.busy |= by.is_none();
     }
 
     /// Outcome of a move whose page is gone.
@@ -308,7 +317,16 @@ impl Engine<'_> {
         let Copy { planned, wanted, from, to, begun, waiters, cancelled, by_daemon, .. } =
             self.mover.copies.remove(number);
         let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
-        let outcome = if let Some((entry, _)) = found.filter(|_| !cancelled) {
+        let outcome = if let Action::Collapse(_) = planned.action {
+            // Its frame is the page's already.
+            match found.filter(|_| !cancelled) {
+                Some((entry, _)) => {
+                    entry.clear(Entry::MOVING);
+                    Outcome::MADE
+                }
+                None => self.cancelled(&wanted),
+            }
+        } else if let Some((entry, _)) = found.filter(|_| !cancelled) {
             let was_mapped = entry.has(Entry::COPIED);
             entry.clear(Entry::MOVING | Entry::HINT | Entry::COPIED | Entry::PROTECTED);
             entry.set_frame(to);
@@ -355,6 +373,7 @@ impl Engine<'_> {
         self.set_timer(Timer::Mover, Time::NEVER);
         match self.mover.queue.pop_front() {
             Some(Queued::Move(planned, wanted, frame)) => self.start_queued(planned, wanted, frame),
+            Some(Queued::Collapse(planned, page)) => self.start_collapse(planned, page),
             Some(Queued::Freeze(planned, task, freezes)) => {
                 let is_alive = self.tasks.is_alive(task);
                 if is_alive {
@@ -393,10 +412,11 @@ impl Engine<'_> {
 
     /// Frames reserved for moves, with the pages' sizes.
     pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
-        let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));
+        let moves = self.mover.copies.iter().filter(|(_, copy)| copy.from != copy.to);
+        let copied = moves.map(|(_, copy)| (copy.to, copy.wanted.size));
         let queued = self.mover.queue.iter().filter_map(|queued| match queued {
             Queued::Move(_, wanted, to) => to.map(|to| (to, wanted.size)),
-            Queued::Freeze(..) => None,
+            Queued::Collapse(..) | Queued::Freeze(..) => None,
         });
         copied.chain(queued).collect()
     }

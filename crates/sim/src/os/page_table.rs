@@ -207,6 +207,27 @@ impl PageTable {
         }
     }
 
+    /// Replaces the present base pages from this one on by a huge page in these frames that is being copied; it
+    /// has been accessed or written if one of them has, and has their TLB misses. Returns their frames.
+    pub fn collapse(&mut self, head: Vpn, frame: u32) -> Vec<u32> {
+        let mut huge = Entry::present(frame);
+        huge.set(Entry::MOVING);
+        let mut frames = Vec::with_capacity(FANOUT);
+        self.walk(head, Vpn(head.0 + FANOUT as u64), |_, _, entry| {
+            let mut base = std::mem::take(entry);
+            frames.push(base.frame());
+            for flag in [Entry::ACCESSED, Entry::DIRTY, Entry::YOUNG] {
+                if base.has(flag) {
+                    huge.set(flag);
+                }
+            }
+            (0..base.take_misses()).for_each(|_| huge.count_miss());
+            true
+        });
+        self.map(head, PageSize::Huge, huge);
+        frames
+    }
+
     /// A new table of base pages for 2 MiB that were empty, or had a huge page that is in swap or gone.
     fn new_leaf(&mut self, slot: u32) -> u32 {
         let before = if slot & HUGE != 0 { self.huge[(slot & !HUGE) as usize] } else { Entry::default() };
@@ -341,6 +362,32 @@ mod tests {
         assert_eq!(table.find(Vpn(1024)).map(|(_, size)| size), Some(PageSize::Huge));
         table.split(Vpn(512));
         assert_eq!(table.find(Vpn(513)).map(|(found, _)| found.frame()), Some(4097), "base pages stay");
+    }
+
+    #[test]
+    fn collapsed_pages_are_one_that_is_being_copied() {
+        let mut table = PageTable::new();
+        for page in 512..1024 {
+            let mut entry = Entry::present(page * 2);
+            if page == 700 {
+                entry.set(Entry::DIRTY);
+                entry.count_miss();
+            }
+            table.map(Vpn(page.into()), PageSize::Base, entry);
+        }
+        table.map(Vpn(1024), PageSize::Base, Entry::present(1));
+        let frames = table.collapse(Vpn(512), 8192);
+        assert_eq!(frames, (512..1024).map(|page| page * 2).collect::<Vec<_>>());
+        let (found, size) = table.find(Vpn(1000)).expect("a page");
+        assert_eq!((found.frame(), size), (8192, PageSize::Huge));
+        assert!(found.has(Entry::PRESENT | Entry::MOVING | Entry::DIRTY) && !found.has(Entry::ACCESSED));
+        assert_eq!(found.take_misses(), 1);
+        assert_eq!(
+            table.find(Vpn(1024)).map(|(found, size)| (found.frame(), size)),
+            Some((1, PageSize::Base))
+        );
+        table.split(Vpn(512));
+        assert_eq!(table.find(Vpn(513)).map(|(found, _)| found.frame()), Some(8193));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::page_table::{PAGES, PageTable};
 pub(crate) struct Space {
     pub id: TaskId,
     pub table: PageTable,
-    /// Whether some mapping has huge pages.
+    /// Whether some mapping has huge pages, or base pages were collapsed into one.
     pub has_huge: bool,
     pub rule: Rule,
     /// Page faults, of base and of huge pages, swap-ins included.
