@@ -45,8 +45,8 @@ impl Migration for Script {
     }
 }
 
-/// A chase through 4 MiB on node 0, in pages of this size. Base pages are all there before the first action, and
-/// one is done before the next.
+/// A chase through 4 MiB on node 0, in pages of this size. Base pages are all there before the first action,
+/// and one is done before the next.
 fn run_with(size: PageSize, actions: Vec<Action>) -> (Report, Vec<(Action, Outcome)>) {
     let outcomes = Arc::default();
     let (every, steps) = if size == PageSize::Base { (12, 160_000) } else { (1, 40_000) };

@@ -3,8 +3,8 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use memtide_core::NodeId;
@@ -62,6 +62,8 @@ struct Program {
     pid: Pid,
     /// The first base page of its first whole huge page.
     page: u64,
+    /// Its output, open until its end.
+    _lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Program {
@@ -78,7 +80,7 @@ impl Program {
             .find_map(|line| line.expect("a line").strip_prefix("at ")?.parse().ok())
             .expect("where its memory is");
         let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
-        Program { child, pid, page }
+        Program { child, pid, page, _lines: lines }
     }
 
     fn end(mut self) {

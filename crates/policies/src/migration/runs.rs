@@ -144,8 +144,8 @@ pub(super) struct Sweep<'r, V: Copy> {
 }
 
 impl<V: Copy> Sweep<'_, V> {
-    /// Calls `push` with the pages from `start` to before `end` that have a value, as runs: first page, the one
-    /// after the last, value. No range begins before the end of the last one.
+    /// Calls `push` with the pages from `start` to before `end` that have a value, as runs: first page, the
+    /// one after the last, value. No range begins before the end of the last one.
     pub(super) fn each(&mut self, task: TaskId, start: Vpn, end: Vpn, mut push: impl FnMut(Vpn, Vpn, V)) {
         while let Some(&(&(of, first), run)) = self.left.peek() {
             let last = Vpn(first.0 + run.pages);

@@ -207,8 +207,8 @@ impl PageTable {
         }
     }
 
-    /// Replaces the present base pages from this one on by a huge page in these frames that is being copied; it
-    /// has been accessed or written if one of them has, and has their TLB misses. Returns their frames.
+    /// Replaces the present base pages from this one on by a huge page in these frames that is being copied.
+    /// It has been accessed or written if one of them has, and has their TLB misses. Returns their frames.
     pub fn collapse(&mut self, head: Vpn, frame: u32) -> Vec<u32> {
         let mut huge = Entry::present(frame);
         huge.set(Entry::MOVING);

@@ -211,8 +211,8 @@ mod tests {
             rates in prop::collection::vec((0..50u32, any::<bool>()), 0..200),
             most in 1..40usize,
         ) {
-            let mut collector =
-                Collector::new(Refused::default().others(), vec![true, false], most, most, Blocks::new(vec![f64::INFINITY; 2], 1));
+            let (others, blocks) = (Refused::default().others(), Blocks::new(vec![f64::INFINITY; 2], 1));
+            let mut collector = Collector::new(others, vec![true, false], most, most, blocks);
             let pages = |(at, &(rate, is_slow)): (u64, &(u32, bool))| Pages {
                 task: TaskId(0),
                 start: at,

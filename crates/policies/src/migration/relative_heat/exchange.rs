@@ -91,7 +91,7 @@ impl RelativeHeat {
         gone
     }
 
-    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free, and as many
+    /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free, or as much
     /// as the collapse of blocks needs. What programs will put there is expected to be as hot as the node's
     /// pages are in the mean.
     pub(super) fn relieve(&self, view: &View, blocks: &[Block], draft: &mut Draft<'_>) {
