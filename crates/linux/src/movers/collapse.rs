@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use super::move_pages::{Moved, nodes_of, refusal_of};
 use crate::sys::advice;
-use crate::sys::pagemap::{ENTRY_BYTES, are_own, is_huge};
+use crate::sys::pagemap::{ENTRY_BYTES, are_own, scan_huge};
 use crate::sys::transparent_huge_pages;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
@@ -22,15 +22,16 @@ const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 /// [`Refusal::Busy`]: a child of the process shares some of them, as each would then have a copy.
 /// [`Refusal::NoRoom`]: the node has no free huge page. [`Refusal::NotAllowed`]: the process must not have
 /// huge pages there. [`Refusal::Unsupported`]: the system does not let every program have huge pages, or its
-/// kernel is older than Linux 6.1.
+/// kernel is older than Linux 6.7, which does not say what is huge.
 pub fn collapse(process: Pid, page: u64) -> Moved {
     if !transparent_huge_pages::are_for_all() {
         return Err(Refusal::Unsupported);
     }
-    let pages = page..page + HUGE_PAGES;
+    let pages = page..page.checked_add(HUGE_PAGES).ok_or(Refusal::Gone)?;
     let pagemap = File::open(format!("/proc/{}/pagemap", process.as_raw_nonzero()));
     let pagemap = pagemap.map_err(|error| refusal_of(&error))?;
-    if !page.is_multiple_of(HUGE_PAGES) || is_huge(&pagemap, page) {
+    let is_huge = || scan_huge(&pagemap, page).map_err(|_| Refusal::Unsupported);
+    if !page.is_multiple_of(HUGE_PAGES) || is_huge()? {
         return Err(Refusal::Gone);
     }
     let mut entries = [0; ENTRY_BYTES * HUGE_PAGES as usize];
@@ -49,7 +50,9 @@ pub fn collapse(process: Pid, page: u64) -> Moved {
         Some(Errno::INVAL) if !advice::can_collapse(process) => Refusal::Unsupported,
         Some(Errno::INVAL) => Refusal::NotAllowed,
         _ => refusal_of(&error),
-    })
+    })?;
+    // The kernel reports success, too, for pages of two mappings, which it leaves as they are.
+    if is_huge()? { Ok(()) } else { Err(Refusal::NotAllowed) }
 }
 
 #[cfg(test)]

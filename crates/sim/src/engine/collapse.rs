@@ -5,7 +5,7 @@ use memtide_core::{NodeId, PageSize, Vpn};
 
 use super::Engine;
 use super::copy::Copy;
-use crate::os::{Entry, Owner, Stale};
+use crate::os::{Entry, Owner, PAGES, Stale};
 use crate::thread::Cause;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
@@ -31,7 +31,8 @@ impl Engine<'_> {
     fn collapsible(&mut self, wanted: &Page) -> Result<NodeId, Refusal> {
         let Page { task, page, .. } = *wanted;
         let space = self.os.spaces.get_mut(task.index()).filter(|_| self.tasks.is_alive(task));
-        let space = space.filter(|_| page.0.is_multiple_of(HUGE_PAGES)).ok_or(Refusal::Gone)?;
+        let is_first = page.0.is_multiple_of(HUGE_PAGES) && page.0 < PAGES;
+        let space = space.filter(|_| is_first).ok_or(Refusal::Gone)?;
         let (mut node, mut is_busy) = (None, false);
         for page in page.0..page.0 + HUGE_PAGES {
             let found = space.table.find(Vpn(page));

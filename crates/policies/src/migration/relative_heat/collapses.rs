@@ -69,8 +69,9 @@ impl Blocks {
         let mut start = pages.start;
         while start < pages.end {
             if start.is_multiple_of(HUGE_PAGES) {
-                if mean * (HUGE_PAGES as f64) < self.least[node.index()] {
-                    // None of the whole blocks here.
+                let is_cool = mean * (HUGE_PAGES as f64) < self.least[node.index()];
+                if is_cool || start - pages.start >= self.most as u64 * HUGE_PAGES + HUGE_PAGES {
+                    // None of the whole blocks here, or enough that are alike.
                     start = start.max(pages.end - pages.end % HUGE_PAGES);
                 }
                 self.begun.begin(task, start);
@@ -151,7 +152,7 @@ impl Begun {
 impl RelativeHeat {
     /// Accesses per epoch to 2 MiB of base pages on each node from which on a collapse pays.
     pub(super) fn least_to_collapse(&self) -> Vec<f64> {
-        let of = |node| match self.refused.allows_collapses() {
+        let of = |node| match self.sampled.epochs().is_some() && self.refused.allows_collapses() {
             true => MARGIN * self.collapse_ns(node) / (self.payback * self.walk_ns),
             false => f64::INFINITY,
         };

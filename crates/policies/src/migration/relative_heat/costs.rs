@@ -17,6 +17,8 @@ pub(super) struct Costs {
     /// Moves since the last epoch, and what their copies take in ns.
     moves: f64,
     copies_ns: f64,
+    /// Whether huge pages were to be made since the last epoch: that takes time, too.
+    is_mixed: bool,
     /// Processor time beyond the copies in ns, and moves. They count less with each measured epoch.
     beyond_ns: f64,
     measured: f64,
@@ -26,7 +28,7 @@ pub(super) struct Costs {
 
 impl Default for Costs {
     fn default() -> Costs {
-        Costs { moves: 0.0, copies_ns: 0.0, beyond_ns: 0.0, measured: 0.0, busy: 1.0 }
+        Costs { moves: 0.0, copies_ns: 0.0, is_mixed: false, beyond_ns: 0.0, measured: 0.0, busy: 1.0 }
     }
 }
 
@@ -37,6 +39,11 @@ impl Costs {
         self.copies_ns += copy_ns;
     }
 
+    /// Notes that base pages were collapsed, or refused to be.
+    pub fn add_collapse(&mut self) {
+        self.is_mixed = true;
+    }
+
     /// Ends an epoch whose actions took this processor time, while other processes took this share of the
     /// CPUs' time, in 1/100 %.
     pub fn end_epoch(&mut self, took: Option<Time>, busy_bp: Option<u16>) {
@@ -44,11 +51,11 @@ impl Costs {
             let busy = (f64::from(busy_bp) / 10_000.0).min(1.0);
             self.busy = self.busy * KEPT + busy * (1.0 - KEPT);
         }
-        if let Some(took) = took.filter(|_| self.moves >= MOVES_MIN) {
+        if let Some(took) = took.filter(|_| self.moves >= MOVES_MIN && !self.is_mixed) {
             self.beyond_ns = self.beyond_ns * KEPT + (took.as_ns() - self.copies_ns).max(0.0);
             self.measured = self.measured * KEPT + self.moves;
         }
-        (self.moves, self.copies_ns) = (0.0, 0.0);
+        (self.moves, self.copies_ns, self.is_mixed) = (0.0, 0.0, false);
     }
 
     /// What the move of a page takes from other programs beyond its copy, at least as long as the machine's
@@ -82,6 +89,10 @@ mod tests {
         (0..20).for_each(|_| _ = epoch(1000, 900));
         assert_eq!(epoch(1000, 900), 800.0, "the kernel's costs at least");
         costs.end_epoch(None, None);
+        (0..1000).for_each(|_| costs.add_move(1000.0));
+        costs.add_collapse();
+        costs.end_epoch(Some(Time::from_us(1_000_000)), None);
+        assert_eq!(costs.move_ns(800.0), 800.0, "collapses took a part of it");
         assert_eq!(Costs::default().move_ns(5.0), 5.0);
     }
 

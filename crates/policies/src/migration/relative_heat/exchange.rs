@@ -103,9 +103,16 @@ impl RelativeHeat {
             let mut victims = std::mem::take(&mut draft.victims);
             let Total { base_pages, accesses } = draft.totals[used.node.index()];
             let mean = accesses / base_pages as f64;
+            let is_of_block = |victim: &Pages| {
+                let of_block = |block: &Block| {
+                    let pages = &block.pages;
+                    pages.task == victim.task && pages.start < victim.end && victim.start < pages.end
+                };
+                blocks.iter().any(of_block)
+            };
             let is_cooler = |victim: &&mut Pages| {
                 let is_cool = RATIO_MIN * victim.rate.mean <= mean && victim.rate.at_most < mean;
-                victim.node == used.node && (is_cool || self.is_idle(victim))
+                victim.node == used.node && (is_cool || self.is_idle(victim)) && !is_of_block(victim)
             };
             for victim in victims.iter_mut().rev().filter(is_cooler) {
                 if wanted == 0 {

@@ -351,7 +351,12 @@ impl RelativeHeat {
             }
             (Action::Move(wanted), Outcome::Refused(why)) => self.refused.record(wanted, why),
             (Action::Split(page), Outcome::Refused(why)) => self.refused.record_split(*page, why),
-            (Action::Collapse(page), Outcome::Refused(why)) => self.refused.record_collapse(*page, why),
+            (Action::Collapse(page), outcome) => {
+                self.costs.add_collapse();
+                if let Outcome::Refused(why) = outcome {
+                    self.refused.record_collapse(*page, why);
+                }
+            }
             _ => {}
         }
     }

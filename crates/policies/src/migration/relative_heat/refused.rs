@@ -53,7 +53,7 @@ impl Refused {
         match why {
             Refusal::Unsupported => self.no_collapses = true,
             Refusal::NoRoom => self.no_room = self.epoch + EPOCHS_BUSY,
-            _ => _ = self.collapses.insert(page.task, page.page, last),
+            _ => self.collapses.insert_all(page.task, page.page, 1, last),
         }
     }
 
@@ -64,7 +64,7 @@ impl Refused {
 
     /// Whether the base pages from this one on may be collapsed.
     pub fn allows_collapse(&self, task: TaskId, page: u64) -> bool {
-        self.collapses.within(task, Vpn(page), Vpn(page + 1)).next().is_none()
+        self.collapses.within(task, Vpn(page), Vpn(page.saturating_add(1))).next().is_none()
     }
 
     fn record_page(&mut self, Page { task, page, size }: Page, why: Refusal) {
