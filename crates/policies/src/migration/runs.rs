@@ -33,22 +33,11 @@ impl<V: Copy> Default for Runs<V> {
 impl<V: Copy + PartialEq> Runs<V> {
     /// Sets the value of a page; returns the previous one.
     pub(super) fn insert(&mut self, task: TaskId, page: Vpn, value: V) -> Option<V> {
-        let before = self.run_of(task, page);
-        if before.is_some_and(|(_, run)| run.value == value) {
-            return Some(value);
+        let before = self.run_of(task, page).map(|(_, run)| run.value);
+        if before != Some(value) {
+            self.insert_all(task, page, 1, value);
         }
-        self.remove(task, page);
-        let (mut start, mut pages) = (page, 1);
-        if let Some(next) = self.0.get(&(task, Vpn(page.0 + 1))).filter(|run| run.value == value) {
-            pages += next.pages;
-            self.0.remove(&(task, Vpn(page.0 + 1)));
-        }
-        let left = page.0.checked_sub(1).and_then(|left| self.run_of(task, Vpn(left)));
-        if let Some((first, run)) = left.filter(|(_, run)| run.value == value) {
-            (start, pages) = (first, pages + run.pages);
-        }
-        self.0.insert((task, start), Run { pages, value });
-        before.map(|(_, run)| run.value)
+        before
     }
 
     /// Sets the value of this many adjacent pages.

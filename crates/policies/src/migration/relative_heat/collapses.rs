@@ -20,6 +20,9 @@ const STRAYS_MAX: u64 = HUGE_PAGES / 8;
 /// `compaction_suitable` in mm/compaction.c wants two huge pages beyond its watermark.
 const ROOM: u64 = 3 * HUGE_PAGES;
 
+/// Part of a node that this is at most.
+const ROOM_PART: u64 = 50;
+
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// 2 MiB of base pages.
@@ -188,7 +191,7 @@ impl RelativeHeat {
     /// memory that is not on per-CPU lists.
     pub(super) fn short_to_collapse(&self, blocks: &[Block], used: &NodeView) -> u64 {
         let is_wanted = self.tier(used.node) == 0 && blocks.iter().any(|block| block.pages.node == used.node);
-        if is_wanted { ROOM.min(used.pages / 50).saturating_sub(used.free_pages) } else { 0 }
+        if is_wanted { ROOM.min(used.pages / ROOM_PART).saturating_sub(used.free_pages) } else { 0 }
     }
 
     /// Plans collapses of blocks, by decreasing rate, of which nothing moves; on slower tiers, once nothing
@@ -275,6 +278,16 @@ mod tests {
             });
         }
         found
+    }
+
+    #[test]
+    fn long_run_gives_as_many_blocks_as_are_kept() {
+        let mut blocks = Blocks::new(vec![LEAST], 3);
+        let rate = Rate::by_samples(2.0, true);
+        let (task, size, node) = (TaskId(3), PageSize::Base, NodeId(0));
+        blocks.add(&Pages { task, start: 0, end: 1 << 51, size, node, rate });
+        let starts: Vec<u64> = blocks.sorted().iter().map(|block| block.pages.start).collect();
+        assert_eq!(starts, [0, 512, 1024]);
     }
 
     proptest! {

@@ -128,8 +128,8 @@ const EPOCHS_MIN: i32 = 3;
 /// similar pages are so partly by chance, and cool down once they have moved.
 const RATIO_MIN: f64 = 2.0;
 
-/// Candidates of each kind per page that the last plan by samples changed, or may change, and their minimum:
-/// sorting takes time.
+/// Candidates of each kind per page that the last plan by samples changed, and their minimum: sorting takes
+/// time. Also candidates per block that a plan may collapse.
 const CANDIDATES: u64 = 4;
 const CANDIDATES_MIN: u64 = 2048;
 
@@ -494,10 +494,7 @@ impl Migration for RelativeHeat {
         let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
         let Candidates { accesses, totals, victims, hot, blocks, .. } = candidates;
-        let blocks = match self.sampled.epochs() {
-            Some(_) => self.to_collapse(blocks, hot.first()),
-            None => Vec::new(),
-        };
+        let blocks = self.to_collapse(blocks, hot.first());
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, mut spare) = (room(self.low), room(self.high));
         view.nodes.iter().for_each(|used| spare.add(used.node, self.listed(used)));

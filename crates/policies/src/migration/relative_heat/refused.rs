@@ -23,7 +23,7 @@ pub(super) struct Refused {
     no_splits: bool,
     /// First base pages of those that were not collapsed into huge ones.
     collapses: Runs<u64>,
-    /// Last epoch in which none are collapsed, for want of free huge pages.
+    /// First epoch in which some are collapsed again, after one that found no free huge page.
     no_room: u64,
     /// The host does not collapse base pages.
     no_collapses: bool,

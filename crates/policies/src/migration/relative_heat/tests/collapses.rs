@@ -113,6 +113,16 @@ fn kernel_gets_free_memory_for_a_huge_page() {
     assert!(down.iter().all(|&page| page >= 8192));
     let (_, [_, down]) = last(policy("relative-heat").as_mut(), &view, &hot);
     assert_eq!(down, [0; 0], "there is enough for base pages");
+    // The coolest pages are the block's own: others leave.
+    let mut view = block(1024..1536);
+    // Less than 2 MiB each.
+    let others: Vec<Range<u64>> = (16..26).map(|at| at * 512..at * 512 + 500).collect();
+    others.iter().for_each(|pages| view.regions.push(region(pages.start, 500, FAST, 0)));
+    view.nodes = vec![NodeView { per_cpu_pages: 5000, ..node_view(FAST, 10_000, 50) }];
+    let hot = [samples(1024..1480, FAST, 20), samples(others.into_iter().flatten(), FAST, 1)].concat();
+    let (collapses, [_, down]) = last(policy_on(&with_tlb(), "relative-heat").as_mut(), &view, &hot);
+    assert_eq!((collapses, down.len()), (vec![1024], 150));
+    assert!(down.iter().all(|&page| page >= 8192), "{down:?}");
 }
 
 #[test]
