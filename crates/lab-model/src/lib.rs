@@ -22,7 +22,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, NodeId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
-pub use memtide_memory::{Access as CacheAccess, Cache, Victim, WriteStream};
+pub use memtide_memory::{Access as CacheAccess, Cache, PageKey, Victim, WriteStream};
 use memtide_memory::{Ahead, Prefetcher, PrivateCaches, WriteCombining};
 
 pub use node::CurveNode;
@@ -211,7 +211,7 @@ impl Curve {
 
     /// Looks a page up in the CPU's TLB.
     #[inline]
-    pub fn translate(&mut self, cpu: CpuId, page: u64) -> Lookup {
+    pub fn translate(&mut self, cpu: CpuId, page: PageKey) -> Lookup {
         self.cpus[cpu.index()].reach.lookup(page)
     }
 

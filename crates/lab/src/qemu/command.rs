@@ -27,8 +27,8 @@ const SOFT_RESERVED: &str = "0xefffffff";
 const MACHINE: &str = "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off";
 
 /// QEMU's most complete CPU, without fast string instructions: QEMU emulates them byte by byte, and the
-/// kernel would copy and clear with them.
-const CPU: &str = "max,erms=off,fsrm=off";
+/// kernel would copy and clear with them; and with page tables of four levels, which the clock plugin reads.
+const CPU: &str = "max,erms=off,fsrm=off,la57=off";
 
 /// Added with CXL memory: Linux refuses it under a hypervisor, where it cannot flush caches.
 const CPU_WITH_CXL: &str = ",hypervisor=off";

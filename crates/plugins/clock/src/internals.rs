@@ -17,6 +17,7 @@ pub struct Internals {
     cpu_exit: unsafe extern "C" fn(*mut c_void),
     cflags_set: unsafe extern "C" fn(*mut c_void, u32),
     flush_page: unsafe extern "C" fn(*mut c_void, u64),
+    physical_memory: unsafe extern "C" fn(u64, *mut c_void, u64, bool),
     get_accel: unsafe extern "C" fn() -> *mut *const c_void,
 }
 
@@ -72,6 +73,9 @@ impl Internals {
                 flush_page: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, u64)>(symbol(
                     c"tlb_flush_page",
                 )?),
+                physical_memory: transmute::<*mut c_void, unsafe extern "C" fn(u64, *mut c_void, u64, bool)>(
+                    symbol(c"cpu_physical_memory_rw")?,
+                ),
                 get_accel: transmute::<*mut c_void, unsafe extern "C" fn() -> *mut *const c_void>(symbol(
                     c"cpus_get_accel",
                 )?),
@@ -114,10 +118,19 @@ impl Internals {
         unsafe { (self.cpu_exit)(current_cpu()) }
     }
 
-    /// Drops QEMU's own translation of a page on the calling thread's virtual CPU.
+    /// Drops QEMU's own translation of a page on the calling thread's virtual CPU; of a huge page's base page,
+    /// that of the whole page.
     pub fn flush_page(&self, address: u64) {
         // SAFETY: the calling thread runs a virtual CPU.
         unsafe { (self.flush_page)(current_cpu(), address) }
+    }
+
+    /// A word of guest-physical memory; 0 where there is none.
+    pub fn word(&self, physical: u64) -> u64 {
+        let mut word = [0; 8];
+        // SAFETY: the calling thread runs a virtual CPU, and QEMU reads as many bytes as the buffer has.
+        unsafe { (self.physical_memory)(physical, word.as_mut_ptr().cast(), word.len() as u64, false) };
+        u64::from_le_bytes(word)
     }
 
     /// Makes the calling thread's virtual CPU translate blocks as parallel ones.

@@ -19,6 +19,7 @@ mod lab;
 mod ledger;
 mod marks;
 mod op;
+mod page_table;
 mod shared_memory;
 mod start;
 mod vcpu;

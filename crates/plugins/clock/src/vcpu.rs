@@ -3,7 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memtide_lab_model::{CacheAccess, WriteStream};
+use memtide_core::PageSize;
+use memtide_lab_model::{CacheAccess, PageKey, WriteStream};
 
 use crate::first::First;
 use crate::flow::Flow;
@@ -20,6 +21,9 @@ const USER: usize = 16;
 /// modelled TLB or not.
 const SYSTEM: usize = 256;
 
+/// Cached sizes of user pages.
+const SIZES: usize = 512;
+
 /// User pages to be dropped from QEMU's TLB.
 const EVICTED: usize = 512;
 
@@ -29,6 +33,15 @@ struct Translation {
     page: u64,
     first_line: u64,
 }
+
+/// Whether the 2 MiB with this number are a huge page.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    number: u64,
+    is_huge: bool,
+}
+
+const NO_SIZE: Size = Size { number: u64::MAX, is_huge: false };
 
 const NO_PAGE: u64 = u64::MAX;
 const NONE: Translation = Translation { page: NO_PAGE, first_line: 0 };
@@ -104,7 +117,9 @@ pub struct Vcpu {
     system: [Translation; SYSTEM],
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
-    /// Pages evicted from the modelled TLB in this turn, indexed by their number; [`NO_PAGE`] if none.
+    sizes: [Size; SIZES],
+    /// First base pages of those evicted from the modelled TLB in this turn, by their keys' numbers;
+    /// [`NO_PAGE`] if none.
     evicted: [u64; EVICTED],
 }
 
@@ -119,6 +134,7 @@ impl Vcpu {
             flow: Flow::new(),
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
+            sizes: [NO_SIZE; SIZES],
             evicted: [NO_PAGE; EVICTED],
         }
     }
@@ -213,14 +229,30 @@ impl Vcpu {
         Some(known.first_line + (address >> 6) % 64)
     }
 
-    /// Records a user page evicted from the modelled TLB. Returns a page that QEMU must drop at once; others
-    /// are dropped at the end of the turn.
-    pub fn evict(&mut self, page: u64) -> Option<u64> {
-        let slot = &mut self.user[page as usize % USER];
-        if slot.page == page {
-            *slot = NONE;
+    /// The page of a user address; `is_huge` looks its size up if that is not cached.
+    pub fn page(&mut self, address: u64, is_huge: impl FnOnce() -> bool) -> PageKey {
+        let number = address >> 21;
+        let size = &mut self.sizes[number as usize % SIZES];
+        if size.number != number {
+            *size = Size { number, is_huge: is_huge() };
         }
-        let before = std::mem::replace(&mut self.evicted[page as usize % EVICTED], page);
+        if size.is_huge { PageKey::new(0, number, true) } else { PageKey::new(0, address >> 12, false) }
+    }
+
+    /// Records a user page evicted from the modelled TLB. Returns a base page that QEMU must drop at once, and
+    /// the huge page that it is part of; others are dropped at the end of the turn.
+    pub fn evict(&mut self, key: PageKey) -> Option<u64> {
+        let page = if key.is_huge() { key.page() * PageSize::Huge.base_pages() } else { key.page() };
+        if key.is_huge() {
+            let pages = page..page + PageSize::Huge.base_pages();
+            self.user.iter_mut().filter(|known| pages.contains(&known.page)).for_each(|known| *known = NONE);
+        } else {
+            let slot = &mut self.user[page as usize % USER];
+            if slot.page == page {
+                *slot = NONE;
+            }
+        }
+        let before = std::mem::replace(&mut self.evicted[key.page() as usize % EVICTED], page);
         (before != NO_PAGE && before != page).then_some(before)
     }
 
@@ -234,6 +266,7 @@ impl Vcpu {
         self.user = [NONE; USER];
         self.system = [NONE; SYSTEM];
         self.known = [NONE; SYSTEM];
+        self.sizes = [NO_SIZE; SIZES];
     }
 }
 
@@ -267,18 +300,42 @@ mod tests {
         assert_eq!(vcpu.touch_first(5, false), Some(CacheAccess::Miss(None)));
     }
 
+    fn base(page: u64) -> PageKey {
+        PageKey::new(0, page, false)
+    }
+
+    #[test]
+    fn huge_page_is_evicted_as_a_whole() {
+        let mut vcpu = Vcpu::new();
+        let key = vcpu.page(0x4020_1040, || true);
+        assert_eq!(key, PageKey::new(0, 0x201, true));
+        assert_eq!(vcpu.page(0x403f_f000, || unreachable!("its size is cached")), key);
+        assert_eq!(vcpu.page(0x4040_1000, || false), base(0x4_0401));
+        for address in [0x4020_1000, 0x403f_f000, 0x4040_0000] {
+            vcpu.learn(address, address);
+        }
+        assert_eq!(vcpu.evict(key), None);
+        assert_eq!(
+            [0x4020_1000, 0x403f_f000, 0x4040_0000].map(|at| vcpu.line(at).is_some()),
+            [false, false, true]
+        );
+        assert_eq!(vcpu.take_evicted().collect::<Vec<_>>(), [0x4_0200]);
+        vcpu.forget_all();
+        assert_eq!(vcpu.page(0x4020_1040, || false), base(0x4_0201), "split since");
+    }
+
     #[test]
     fn translation_is_cached_until_dropped_or_displaced() {
         let mut vcpu = Vcpu::new();
         assert_eq!(vcpu.line(0x7000_1040), None);
         vcpu.learn(0x7000_1040, 0x20_3040);
         assert_eq!(vcpu.line(0x7000_10c8), Some(0x20_30c8 >> 6));
-        assert_eq!(vcpu.evict(0x7_0002), None);
+        assert_eq!(vcpu.evict(base(0x7_0002)), None);
         assert_eq!(vcpu.line(0x7000_1000), Some(0x20_3000 >> 6));
-        assert_eq!(vcpu.evict(0x7_0001), None);
+        assert_eq!(vcpu.evict(base(0x7_0001)), None);
         assert_eq!(vcpu.line(0x7000_1000), None);
         assert_eq!(vcpu.recall(0x7000_1040), Some(0x20_3040 >> 6));
-        assert_eq!(vcpu.evict(0x7_0001 + 512), Some(0x7_0001), "two pages have one place");
+        assert_eq!(vcpu.evict(base(0x7_0001 + 512)), Some(0x7_0001), "two pages have one place");
         assert_eq!(vcpu.take_evicted().collect::<Vec<_>>(), [0x7_0201, 0x7_0002]);
         assert_eq!(vcpu.take_evicted().count(), 0);
         vcpu.learn(0xffff_8880_0000_1000, 0x1000);

@@ -11,6 +11,7 @@ use crate::clocks::SHARED;
 use crate::flow::Place;
 use crate::lab::{Lab, Touch};
 use crate::op::{MAX_VCPUS, Op};
+use crate::page_table::is_huge;
 use crate::vcpu::{VCPUS, Vcpu};
 
 pub(super) unsafe extern "C" fn on_load(
@@ -225,10 +226,13 @@ unsafe fn new_page(
     };
     let mut translation = Time::ZERO;
     if !Vcpu::is_kernel(address) {
-        let lookup = lab.curve.translate(CpuId::from(cpu), address >> 12);
+        let internals = Plugin::get().internals.as_ref();
+        let is_huge =
+            || internals.is_some_and(|qemu| is_huge(lab.ledger.root(cpu), address, |at| qemu.word(at)));
+        let lookup = lab.curve.translate(CpuId::from(cpu), vcpu.page(address, is_huge));
         translation = lookup.takes;
         let drops = lookup.evicted.and_then(|page| vcpu.evict(page));
-        if let (Some(page), Some(internals)) = (drops, &Plugin::get().internals) {
+        if let (Some(page), Some(internals)) = (drops, internals) {
             internals.flush_page(page << 12);
         }
     }
