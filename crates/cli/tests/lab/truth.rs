@@ -212,6 +212,47 @@ fn simulated(machine: &str, workload: &str) -> Region {
     Region { ms: figure("time_ms"), instructions: figure("instructions") }
 }
 
+/// Reads that `reads_of_huge_pages_walk_only_at_first` makes at random.
+const READS: u64 = 300_000;
+
+#[test]
+fn reads_of_huge_pages_walk_only_at_first() {
+    if env::var_os(IN_GUEST).is_some() {
+        return read_at_random();
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = crate::support::lab::this_test();
+    // A TLB of 64 entries, for 32 MiB.
+    let walks = |huge_pages: &str| {
+        let script = format!(
+            "echo {huge_pages} > /sys/kernel/mm/transparent_hugepage/enabled
+             {IN_GUEST}=1 {test} reads_of_huge_pages_walk_only_at_first"
+        );
+        let options = ["-o", "json", "--machine", "ddr5-cxl", "--scale", "32", "--vcpus", "1"];
+        let stderr = lab(&[&options[..], &["--file", &test, "--", "sh", "-c", &script]].concat()).1;
+        let figures: Value = serde_json::from_str(&stderr[stderr.find('{').expect("JSON")..]).expect("JSON");
+        figures["run"][0]["page_walks"].as_u64().expect("a figure")
+    };
+    let [base, huge] = ["never", "always"].map(walks);
+    println!("{base} walks in base pages, {huge} in huge pages");
+    assert!((READS * 9 / 10..READS * 2).contains(&base), "{base}");
+    assert!(huge < base - READS * 3 / 4, "{huge}, and {base} in base pages");
+}
+
+fn read_at_random() {
+    let memory = vec![1u8; 32 * MIB];
+    let (mut at, mut sum) = (88_172_645_463_325_252u64, 0);
+    for _ in 0..READS {
+        at ^= at << 13;
+        at ^= at >> 7;
+        at ^= at << 17;
+        sum += u64::from(memory[at as usize % memory.len()]);
+    }
+    assert_eq!(sum, READS);
+}
+
 #[test]
 fn repeated_run_takes_identical_time() {
     if !lab_is_here() {

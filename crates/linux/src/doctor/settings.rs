@@ -81,10 +81,14 @@ fn huge_pages(value: Option<&str>) -> Finding {
         Some("always") => Finding::note(
             subject,
             "always",
-            "the kernel's ratios are in units of 2 MiB, too coarse for small programs; huge pages move whole",
-        )
-        .remedy("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
-        chosen => Finding::good(subject, chosen.unwrap_or("not there"), "ratios are in pages of 4 KiB"),
+            "the kernel's ratios are in units of 2 MiB, too coarse for small programs; the daemon may collapse \
+             base pages into huge ones",
+        ),
+        chosen => Finding::good(
+            subject,
+            chosen.unwrap_or("not there"),
+            "ratios are in pages of 4 KiB; the daemon makes no huge pages",
+        ),
     }
 }
 
