@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memtide_core::PageSize;
+use memtide_core::{PageSize, Time};
 use memtide_lab_model::{CacheAccess, PageKey, WriteStream};
 
 use crate::first::First;
@@ -23,6 +23,11 @@ const SYSTEM: usize = 256;
 
 /// Cached sizes of user pages.
 const SIZES: usize = 512;
+
+/// Time after which the accessed bit of a huge page in use is set again. The modelled TLB may keep all huge
+/// pages of a small program for good. Processors do not: what evicts them is not modelled (the kernel's
+/// pages, interrupts, other processes). See `docs/lab.md`.
+const RENEWED: Time = Time::from_ms(1);
 
 /// User pages to be dropped from QEMU's TLB.
 const EVICTED: usize = 512;
@@ -118,6 +123,10 @@ pub struct Vcpu {
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
     sizes: [Size; SIZES],
+    /// A base page of a huge page, if there are any.
+    huge: Option<u64>,
+    /// When QEMU dropped its translations of huge pages, whether in the modelled TLB or not.
+    renewed: Time,
     /// First base pages of those evicted from the modelled TLB in this turn, by their keys' numbers;
     /// [`NO_PAGE`] if none.
     evicted: [u64; EVICTED],
@@ -135,6 +144,8 @@ impl Vcpu {
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
             sizes: [NO_SIZE; SIZES],
+            huge: None,
+            renewed: Time::ZERO,
             evicted: [NO_PAGE; EVICTED],
         }
     }
@@ -236,7 +247,20 @@ impl Vcpu {
         if size.number != number {
             *size = Size { number, is_huge: is_huge() };
         }
-        if size.is_huge { PageKey::new(0, number, true) } else { PageKey::new(0, address >> 12, false) }
+        let page = address >> 12;
+        if !size.is_huge {
+            return PageKey::new(0, page, false);
+        }
+        self.huge = Some(page);
+        PageKey::new(0, number, true)
+    }
+
+    /// A base page of a huge page whose translation QEMU must drop, and with it those of all huge pages, if
+    /// that is due: see [`RENEWED`].
+    pub fn renew(&mut self, now: Time) -> Option<u64> {
+        let huge = self.huge.filter(|_| now >= self.renewed + RENEWED)?;
+        self.renewed = now;
+        Some(huge)
     }
 
     /// Records a user page evicted from the modelled TLB. Returns a base page that QEMU must drop at once, and
@@ -267,6 +291,7 @@ impl Vcpu {
         self.system = [NONE; SYSTEM];
         self.known = [NONE; SYSTEM];
         self.sizes = [NO_SIZE; SIZES];
+        self.huge = None;
     }
 }
 
@@ -322,6 +347,19 @@ mod tests {
         assert_eq!(vcpu.take_evicted().collect::<Vec<_>>(), [0x4_0200]);
         vcpu.forget_all();
         assert_eq!(vcpu.page(0x4020_1040, || false), base(0x4_0201), "split since");
+    }
+
+    #[test]
+    fn translations_of_huge_pages_are_renewed_in_time() {
+        let mut vcpu = Vcpu::new();
+        vcpu.page(0x4040_1000, || false);
+        assert_eq!(vcpu.renew(Time::from_ms(5)), None, "there are none");
+        vcpu.page(0x4020_1040, || true);
+        assert_eq!(vcpu.renew(Time::from_ms(5)), Some(0x4_0201));
+        assert_eq!(vcpu.renew(Time(Time::from_ms(6).0 - 1)), None);
+        assert_eq!(vcpu.renew(Time::from_ms(6)), Some(0x4_0201));
+        vcpu.forget_all();
+        assert_eq!(vcpu.renew(Time::from_ms(7)), None);
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn on_turn_end(cpu: usize, vcpu: &mut Vcpu) {
     shared.set_turn(if ahead { AT_ONCE } else { 0 });
     if let Some(internals) = &plugin.internals {
         vcpu.take_evicted().for_each(|page| internals.flush_page(page << 12));
+        vcpu.renew(now).into_iter().for_each(|page| internals.flush_page(page << 12));
         internals.end_turn();
     }
 }
