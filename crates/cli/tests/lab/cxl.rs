@@ -20,6 +20,7 @@ const MEASURES: &str = r#"
 cat /sys/devices/virtual/memory_tiering/*/nodelist
 grep -A 3 'CXL Window 0' /proc/iomem
 cat /sys/devices/system/node/node2/cpulist
+echo never > /sys/kernel/mm/transparent_hugepage/enabled
 "$1" measure --nodes 2 --mib "$2" --loads 80000 --rounds 1 --reads 100% -o json
 "#;
 
@@ -29,7 +30,7 @@ fn lab(options: &[&str], program: &[&str]) -> Output {
     command.arg("--").args(program).stdin(Stdio::null()).output().expect("memtide runs")
 }
 
-/// Latency of a chase over random lines of the machine's CXL node, in ns: its TLB holds base pages only.
+/// Latency of a chase over random lines of the machine's CXL node in base pages, in ns.
 fn idle_ns() -> f64 {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/ddr5-cxl.toml");
     let text = fs::read_to_string(file).expect("a machine file");
