@@ -81,8 +81,8 @@ fn huge_pages(value: Option<&str>) -> Finding {
         Some("always") => Finding::note(
             subject,
             "always",
-            "the kernel's ratios are in units of 2 MiB, too coarse for small programs; the daemon may collapse \
-             base pages into huge ones",
+            "the kernel's ratios are in units of 2 MiB, too coarse for small programs; the daemon \
+             may collapse base pages into huge ones",
         ),
         chosen => Finding::good(
             subject,

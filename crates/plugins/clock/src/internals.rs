@@ -118,8 +118,8 @@ impl Internals {
         unsafe { (self.cpu_exit)(current_cpu()) }
     }
 
-    /// Drops QEMU's own translation of a page on the calling thread's virtual CPU; of a huge page's base page,
-    /// that of the whole page.
+    /// Drops QEMU's own translation of a page on the calling thread's virtual CPU: of the whole huge page if
+    /// it is of one.
     pub fn flush_page(&self, address: u64) {
         // SAFETY: the calling thread runs a virtual CPU.
         unsafe { (self.flush_page)(current_cpu(), address) }
