@@ -263,8 +263,8 @@ impl Vcpu {
         Some(huge)
     }
 
-    /// Records a user page evicted from the modelled TLB. Returns a base page that QEMU must drop at once, or
-    /// one of a huge page that it must; others are dropped at the end of the turn.
+    /// Records a user page evicted from the modelled TLB. Returns the first base page of one that QEMU must
+    /// drop at once; others are dropped at the end of the turn.
     pub fn evict(&mut self, key: PageKey) -> Option<u64> {
         let page = if key.is_huge() { key.page() * PageSize::Huge.base_pages() } else { key.page() };
         if key.is_huge() {
