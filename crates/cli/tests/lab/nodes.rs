@@ -117,7 +117,8 @@ impl Drop for Guest {
     }
 }
 
-/// Idle latency of a node from a machine's first initiator, in ns.
+/// Latency of a chase in base pages on a node from a machine's first initiator, in ns: a guest with little
+/// memory at boot has no huge pages.
 fn idle_ns(machine: &str, node: &str) -> f64 {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{machine}.toml"));
     let text = fs::read_to_string(file).expect("a machine file");

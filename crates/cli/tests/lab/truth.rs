@@ -212,11 +212,11 @@ fn simulated(machine: &str, workload: &str) -> Region {
     Region { ms: figure("time_ms"), instructions: figure("instructions") }
 }
 
-/// Reads that `reads_of_huge_pages_walk_only_at_first` makes at random.
+/// Reads that `reads_of_huge_pages_need_few_walks` makes at random.
 const READS: u64 = 300_000;
 
 #[test]
-fn reads_of_huge_pages_walk_only_at_first() {
+fn reads_of_huge_pages_need_few_walks() {
     if env::var_os(IN_GUEST).is_some() {
         return read_at_random();
     }
@@ -228,7 +228,7 @@ fn reads_of_huge_pages_walk_only_at_first() {
     let walks = |huge_pages: &str| {
         let script = format!(
             "echo {huge_pages} > /sys/kernel/mm/transparent_hugepage/enabled
-             {IN_GUEST}=1 {test} reads_of_huge_pages_walk_only_at_first"
+             {IN_GUEST}=1 {test} reads_of_huge_pages_need_few_walks"
         );
         let options = ["-o", "json", "--machine", "ddr5-cxl", "--scale", "32", "--vcpus", "1"];
         let stderr = lab(&[&options[..], &["--file", &test, "--", "sh", "-c", &script]].concat()).1;
