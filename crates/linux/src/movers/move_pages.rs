@@ -201,6 +201,8 @@ fn refusal(error: Errno) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
     use super::*;
 
     #[test]
@@ -230,5 +232,18 @@ mod tests {
             .move_pages(me, &[(page, here), (1, here), (page, NodeId(250))]);
         assert_eq!(moved, [Err(Refusal::AlreadyThere), Err(Refusal::Gone), Err(Refusal::NodeOffline)]);
         assert_eq!(words.iter().sum::<u64>(), 2048);
+    }
+
+    #[test]
+    fn exited_process_that_is_not_reaped_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().expect("a child");
+        let pid = Pid::from_child(&child);
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), exited).expect("its exit");
+        let error = nodes_of(pid, &[1]).expect_err("it has no memory");
+        assert_eq!(error.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+        let moved = Mover::new(Duration::from_millis(20)).move_pages(pid, &[(1, NodeId(0))]);
+        assert_eq!(moved, [Err(Refusal::Gone)]);
+        child.wait().expect("its status");
     }
 }

@@ -62,7 +62,8 @@ const MPOL_MF_MOVE: i32 = 1 << 1;
 /// and have no status.
 ///
 /// # Errors
-/// The kernel's; the statuses may then not have been written.
+/// The kernel's; the statuses may then not have been written. ESRCH also for a process whose memory is gone
+/// because it is exiting, which the kernel reports as EINVAL (`find_mm_struct` in mm/migrate.c).
 ///
 /// # Panics
 /// If there are not as many nodes or statuses as pages.
@@ -88,7 +89,10 @@ pub fn move_pages(
             MPOL_MF_MOVE,
         )
     };
-    u64::try_from(done).map_err(|_| io::Error::last_os_error())
+    u64::try_from(done).map_err(|_| match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::ESRCH),
+        error => error,
+    })
 }
 
 /// Bits of a node mask: one for each [`NodeId`], and a word that the kernel ignores.
