@@ -11,7 +11,7 @@ use super::latencies::TAKEN_MAX;
 use super::pages::Pages;
 use super::parallelism::Parallelism;
 use super::rates::{self, PAGES_MAX, Place, sum_of};
-use super::waits::Waits;
+use super::waits;
 use super::weight::Weight;
 
 /// Maximum number of pages whose samples are remembered.
@@ -46,7 +46,6 @@ pub(super) struct Sampled {
     fresh: Vec<Fresh>,
     sorted: usize,
     parallelism: Parallelism,
-    waits: Waits,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
     nodes: Runs<NodeId>,
@@ -65,6 +64,7 @@ pub(super) struct Fresh {
     task: TaskId,
     /// Negative if it is not known.
     wait_ns: f32,
+    pub time: Time,
     page: u64,
     /// Accesses that it counts as.
     pub accesses: f32,
@@ -74,9 +74,9 @@ pub(super) struct Fresh {
 
 impl Fresh {
     #[cfg(test)]
-    pub fn new(task: TaskId, page: u64, node: NodeId, wait_ns: Option<f32>) -> Fresh {
+    pub fn new(time: Time, node: NodeId, wait_ns: Option<f32>) -> Fresh {
         let wait_ns = wait_ns.unwrap_or(-1.0);
-        Fresh { task, wait_ns, page, accesses: 1.0, size: PageSize::Base, node }
+        Fresh { task: TaskId(0), wait_ns, time, page: 0, accesses: 1.0, size: PageSize::Base, node }
     }
 
     pub fn page(&self) -> (TaskId, u64) {
@@ -146,7 +146,7 @@ impl Sampled {
         let at_a_time = self.parallelism.at(thread, time, taken_ns);
         let accesses = (f64::from(period) * weight * waited / at_a_time) as f32;
         let wait_ns = wait_ns.map_or(-1.0, |ns| ns as f32);
-        self.fresh.push(Fresh { task, wait_ns, page: page.0, accesses, size, node });
+        self.fresh.push(Fresh { task, wait_ns, time, page: page.0, accesses, size, node });
     }
 
     /// Sorts the latest samples: a few of them at a time are in the caches.
@@ -157,11 +157,11 @@ impl Sampled {
         self.sorted = self.fresh.len();
     }
 
-    /// Ends the time since the last epoch: sorts its samples by page, and corrects them by how long those of
-    /// their 2 MiB wait.
+    /// Ends the time since the last epoch: sorts its samples by page, and corrects them by how long slow
+    /// memory takes at their time.
     pub fn end_samples(&mut self) {
         self.fresh.sort_by_key(Fresh::page);
-        self.waits.correct(&mut self.fresh);
+        waits::correct(&mut self.fresh);
         self.parallelism.end_epoch();
     }
 
@@ -199,10 +199,6 @@ impl Sampled {
         self.weight = self.weight.faded(kept) + weight_of(&fresh);
         self.correct_nodes(regions, &fresh);
         self.merge(&fresh, kept);
-        let counts = &self.counts;
-        self.waits.end_epoch(|task, pages| {
-            !within(counts, task, &pages, |count| (count.task, count.page)).is_empty()
-        });
         fresh.clear();
         self.fresh = fresh;
         self.sorted = 0;

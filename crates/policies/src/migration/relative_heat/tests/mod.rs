@@ -229,6 +229,15 @@ fn of_thread(mut events: Vec<Event>, number: u32, period: u32, interval: Time) -
     events
 }
 
+/// One each 5 ms from that time on: in which its accesses are made one by one.
+fn from_time(mut events: Vec<Event>, time: Time) -> Vec<Event> {
+    for (at, event) in (0..).zip(&mut events) {
+        let Event::AccessSample(sample) = event else { continue };
+        sample.time = time + Time::from_ms(5) * at;
+    }
+    events
+}
+
 fn with_latency(mut events: Vec<Event>, latency_ns: f64) -> Vec<Event> {
     for event in &mut events {
         let Event::AccessSample(sample) = event else { continue };

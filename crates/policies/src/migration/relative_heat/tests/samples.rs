@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// After all samples of an epoch that begin at once.
+const LATER: Time = Time::from_ms(100_000);
+
 #[test]
 fn samples_find_the_hot_pages_in_regions_of_one_heat_and_each_moves_once() {
     let view = seen(&[region(0, 1000, SLOW, 25), region(2000, 980, FAST, 25)], 20);
@@ -179,17 +182,31 @@ fn written_pages_go_before_read_ones_where_writes_are_dear() {
 }
 
 #[test]
-fn pages_that_wait_long_on_slow_memory_go_before_ones_that_are_accessed_more() {
+fn pages_accessed_while_slow_memory_is_loaded_go_before_ones_that_are_accessed_more() {
     let view = seen(&[region(0, 2000, SLOW, 0), region(4000, 980, FAST, 0)], 20);
-    for (long_ns, first) in [(240.0, 0..10), (960.0, 1024..1034)] {
-        // The latter are in other 2 MiB.
-        let long = with_latency(samples(1024..1034, SLOW, 10), long_ns);
-        let events = [samples(0..10, SLOW, 20), long].concat();
+    for (loaded_ns, first) in [(240.0, 0..10), (960.0, 1000..1010)] {
+        let others = from_time(with_latency(samples(1000..1010, SLOW, 10), loaded_ns), LATER);
+        let events = [from_time(samples(0..10, SLOW, 20), Time::ZERO), others].concat();
         let mut policy = policy("relative-heat:pages=10");
         let moved = epochs(policy.as_mut(), &view, &events, EPOCHS_MIN);
         let mut up = moved.last().unwrap()[0].clone();
         up.sort_unstable();
-        assert_eq!(up, first.collect::<Vec<_>>(), "{long_ns} ns");
+        assert_eq!(up, first.collect::<Vec<_>>(), "{loaded_ns} ns");
+    }
+}
+
+#[test]
+fn pages_of_a_stream_on_fast_memory_are_worth_those_of_slow_memory_which_wait_for_each_other() {
+    let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
+    // Half of them move in an epoch, so that slow memory is not emptied of all load at once.
+    for (stream_at, moves) in [(LATER, 0..=0), (Time::ZERO, 450..=500)] {
+        let stream_on_slow = with_latency(samples(0..1000, SLOW, 2), 2400.0);
+        let on_slow = from_time(stream_on_slow, LATER);
+        let events = [from_time(samples(2000..2980, FAST, 2), stream_at), on_slow].concat();
+        let others = from_time(samples(0..1000, SLOW, 1), Time::ZERO);
+        let moved = epochs(policy("relative-heat").as_mut(), &view, &[events, others].concat(), EPOCHS_MIN);
+        let up = moved.last().unwrap()[0].len();
+        assert!(moves.contains(&up), "{stream_at:?}: {up}");
     }
 }
 
