@@ -94,13 +94,13 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "low",
                 "%",
                 "the coolest pages of a node are demoted once less than this share of it is free",
-                [0, 2, 99],
+                [0, 1, 99],
             ),
             Parameter::integer(
                 "high",
                 "%",
                 "share that is free after that, and that promotions to free memory leave",
-                [0, 3, 99],
+                [0, 2, 99],
             ),
             Parameter::integer(
                 "pages",

@@ -42,9 +42,9 @@ fn memory_as_hot_as_what_may_come_is_not_freed_for_it() {
         assert_eq!(decide("relative-heat", &alike, 0), (vec![], vec![]), "{reads}");
     }
     let idle = [region(0, 990, FAST, 0)];
-    assert_eq!(decide("relative-heat", &idle, 0).1.len(), 30, "idle pages are");
+    assert_eq!(decide("relative-heat", &idle, 0).1.len(), 20, "idle pages are");
     let mut view = seen(&idle, 0);
-    for (per_cpu_pages, freed) in [(5, 25), (20, 0), (400, 0)] {
+    for (per_cpu_pages, freed) in [(5, 15), (10, 0), (400, 0)] {
         view.nodes[0].per_cpu_pages = per_cpu_pages;
         assert_eq!(decide_on("relative-heat", &view).1.len(), freed, "{per_cpu_pages} on per-CPU lists");
     }
@@ -53,9 +53,9 @@ fn memory_as_hot_as_what_may_come_is_not_freed_for_it() {
 #[test]
 fn pages_of_per_cpu_lists_are_promoted_to_while_low_free_memory_is_left_beside_them() {
     let regions = [region(0, 100, SLOW, 40), region(100, 900, FAST, 40)];
-    // Of 1,000 pages at least 20 free ones stay, and at least 30 free ones and those of lists together.
+    // Of 1,000 pages at least 10 free ones stay, and at least 20 free ones and those of lists together.
     for (free, per_cpu_pages, promoted) in
-        [(25, 0, 0), (25, 5, 0), (25, 8, 3), (25, 100, 5), (50, 100, 30), (0, 100, 0)]
+        [(15, 0, 0), (15, 5, 0), (15, 8, 3), (15, 100, 5), (40, 100, 30), (0, 100, 0)]
     {
         let mut view = seen(&regions, free);
         view.nodes[0].per_cpu_pages = per_cpu_pages;
@@ -66,9 +66,9 @@ fn pages_of_per_cpu_lists_are_promoted_to_while_low_free_memory_is_left_beside_t
 
 #[test]
 fn exchange_that_costs_more_than_it_saves_is_not_made() {
-    // 20 pages are demoted for free memory before one is promoted to it; 15 to 1 in accesses.
-    for (hot, exchanged) in [(1, (0, 0)), (2, (2, 22)), (20, (20, 40))] {
-        let regions = [region(0, hot, SLOW, 40), region(100, 970, FAST, 4)];
+    // 10 pages are demoted for free memory before one is promoted to it; 9 to 1 in accesses.
+    for (hot, exchanged) in [(1, (0, 0)), (2, (2, 12)), (20, (20, 30))] {
+        let regions = [region(0, hot, SLOW, 40), region(100, 970, FAST, 8)];
         let mut view = seen(&regions, 0);
         view.nodes[0].per_cpu_pages = 100;
         let (up, down) = decide_on("relative-heat", &view);
@@ -78,9 +78,9 @@ fn exchange_that_costs_more_than_it_saves_is_not_made() {
 
 #[test]
 fn free_memory_that_an_exchange_needs_first_may_take_several_epochs() {
-    // `pages` promotions in an epoch at most, and the demotions for them; before them 20 demotions for free
+    // `pages` promotions in an epoch at most, and the demotions for them; before them 10 demotions for free
     // memory, of which an epoch has `pages` at most, too.
-    for (pages, exchanged) in [(40, (40, 60)), (20, (20, 40)), (12, (0, 24))] {
+    for (pages, exchanged) in [(40, (40, 50)), (20, (20, 30)), (8, (0, 16))] {
         let regions = [region(0, 100, SLOW, 40), region(200, 970, FAST, 4)];
         let mut view = seen(&regions, 0);
         view.nodes[0].per_cpu_pages = 100;

@@ -95,7 +95,7 @@ fn pages_that_are_never_accessed_again_stop_being_promoted_until_others_stay_hot
 /// 10,000 on, are accessed in proportion to these weights.
 fn promoted_by_chance(pages: u64, weight: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut view = seen(&[region(0, pages, SLOW, 25), region(10_000, pages, FAST, 25)], 0);
-    view.nodes = vec![node_view(FAST, pages + pages / 40, pages / 40)];
+    view.nodes = vec![node_view(FAST, pages + pages / 50, pages / 50)];
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut nodes: Vec<NodeId> = (0..20_000).map(|page| if page < 10_000 { SLOW } else { FAST }).collect();
     let weighted = (0..pages).chain(10_000..10_000 + pages);
