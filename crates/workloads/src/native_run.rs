@@ -1,6 +1,6 @@
 //! Runs a workload on the host's own threads and memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Barrier, RwLock};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ const BURST_PERIOD: Duration = Duration::from_millis(20);
 pub struct Pace {
     /// Minimum time in which the region is repeated before it is measured: time for page migration.
     pub warm_up: Duration,
-    /// Share of the time in which the threads work before the region is measured, in %, from 1 to 100. In a
+    /// Share of the time in which the threads work before the region is measured, in %, from 1 to 100, but in
+    /// the last tenth of the warm-up, which ends with the whole region at full speed at least once. In a
     /// virtual machine whose clock is emulated, idle time costs the host little.
     pub duty_percent: u32,
 }
@@ -38,7 +39,7 @@ pub fn run_native<W: Workload>(workload: &W, pace: Pace, at: OnMark<'_>) {
         at,
         barrier: Barrier::new(workload.threads()),
         pauses: Pauses::default(),
-        done: AtomicBool::new(false),
+        parts_done: AtomicU32::new(0),
     };
     std::thread::scope(|scope| {
         let threads = (0..workload.threads()).map(|thread| {
@@ -67,8 +68,8 @@ struct Run<'a, W> {
     at: OnMark<'a>,
     barrier: Barrier,
     pauses: Pauses,
-    /// Whether the region has been repeated for long enough.
-    done: AtomicBool,
+    /// Parts of the warm-up that have lasted long enough: one in bursts, one at full speed.
+    parts_done: AtomicU32,
 }
 
 struct Worker<'a, W: Workload> {
@@ -115,10 +116,19 @@ impl<W: Workload> Worker<'_, W> {
             self.part(&Part::Mark(Mark::WarmUp));
         }
         let begin = Instant::now();
-        while !self.run.done.load(Ordering::Relaxed) {
+        self.repeat_until(region, begin + time * 9 / 10, 1);
+        if self.thread == 0 {
+            self.run.pauses.end();
+        }
+        self.repeat_until(region, begin + time, 2);
+    }
+
+    /// Repeats the region's phases, as this part of the warm-up, until thread 0 finds that it has ended.
+    fn repeat_until(&mut self, region: &[Part<W::Step>], end: Instant, part: u32) {
+        while self.run.parts_done.load(Ordering::Relaxed) < part {
             region.iter().filter(|part| matches!(part, Part::Phase(_))).for_each(|part| self.part(part));
-            if self.thread == 0 {
-                self.run.done.store(begin.elapsed() >= time, Ordering::Relaxed);
+            if self.thread == 0 && Instant::now() >= end {
+                self.run.parts_done.store(part, Ordering::Relaxed);
             }
             self.run.barrier.wait();
         }
@@ -251,12 +261,38 @@ mod tests {
             at: &|_| (),
             barrier: Barrier::new(1),
             pauses: Pauses::default(),
-            done: AtomicBool::new(false),
+            parts_done: AtomicU32::new(0),
         };
         let worker = Worker { run: &run, thread: 0, local: workload.local(0) };
         worker.mark(Mark::WarmUp);
         assert!(!run.pauses.over.load(Ordering::Relaxed));
         worker.mark(Mark::Begin);
         assert!(run.pauses.over.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn last_tenth_of_the_warm_up_is_at_full_speed() {
+        let settings = Settings::new(&Stream::INFO, &"footprint_mib=1,threads=1".parse().unwrap()).unwrap();
+        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
+        let run = Run {
+            workload: &workload,
+            at: &|_| (),
+            barrier: Barrier::new(1),
+            pauses: Pauses::default(),
+            parts_done: AtomicU32::new(0),
+        };
+        let mut worker = Worker { run: &run, thread: 0, local: workload.local(0) };
+        let (begin, time) = (Instant::now(), Duration::from_millis(100));
+        let full_speed = std::thread::scope(|scope| {
+            let ended = scope.spawn(|| {
+                while !run.pauses.over.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                begin.elapsed()
+            });
+            worker.repeat(&[], &[], time);
+            ended.join().unwrap()
+        });
+        assert!(full_speed >= time * 9 / 10 && begin.elapsed() >= time, "{full_speed:?}");
     }
 }
