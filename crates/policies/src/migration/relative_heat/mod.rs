@@ -458,7 +458,6 @@ impl Migration for RelativeHeat {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         self.costs.end_epoch(view.action_time, view.busy_bp);
-        self.sampled.sort_latest();
         let (by_regions, spent) = (self.sampled.epochs().is_none(), view.decision_time.unwrap_or_default());
         let Some(epochs) = self.calm.end_epoch(by_regions, spent.as_ns(), self.decisions_ns) else {
             return Wake::After(self.epoch);

@@ -1,7 +1,7 @@
 //! How long accesses to slow memory wait at different times.
 //!
-//! While programs read much of slow memory, each access to it waits far longer than at other times, and one to
-//! a page of fast memory would, too, if that page were there. Means over an epoch do not show it. So each
+//! While programs read much of slow memory, each access to it waits far longer than at other times, and one
+//! to a page of fast memory would, too, if that page were there. Means over an epoch do not show it. So each
 //! sample, of whatever node, counts by how long those of slow memory waited at its time.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use memtide_core::{NodeId, Time};
 
 use super::sampled::Fresh;
 
-/// Samples of slow memory whose mean wait is taken for that of their time.
+/// Minimum samples of slow memory whose mean wait is taken for that of their time.
 const GROUP: usize = 16;
 
 /// Minimum samples of a node since the last decision, and their mean wait in ns, to compare waits by.
@@ -24,14 +24,19 @@ struct Group {
     wait: f32,
 }
 
-/// Multiplies the accesses that each of these samples counts as by how long those of slow memory waited at its
-/// time, relative to the mean.
+/// Multiplies the accesses that each of these samples counts as by how long those of slow memory waited at
+/// its time, relative to the mean. Faster if they are in order of time.
 pub(super) fn correct(samples: &mut [Fresh]) {
     let groups = groups_of(samples);
-    let Some(latest) = groups.last() else { return };
+    let Some(last) = groups.len().checked_sub(1) else { return };
+    let mut at = 0;
     for sample in samples {
-        let at = groups.partition_point(|group| group.last < sample.time);
-        sample.accesses *= groups.get(at).unwrap_or(latest).wait;
+        let is_before = |group: &Group| group.last < sample.time;
+        let is_right = (at == 0 || is_before(&groups[at - 1])) && (at == last || !is_before(&groups[at]));
+        if !is_right {
+            at = groups.partition_point(is_before).min(last);
+        }
+        sample.accesses *= groups[at].wait;
     }
 }
 

@@ -42,9 +42,8 @@ pub(super) struct Sampled {
     /// Memory for the next epoch's counts.
     #[serde(skip)]
     merged: Vec<Count>,
-    /// Samples since the last epoch, the first ones sorted.
+    /// Samples since the last epoch.
     fresh: Vec<Fresh>,
-    sorted: usize,
     parallelism: Parallelism,
     /// Nodes of pages, where they differ from their regions', or did once: regions say it by a few pages of
     /// each.
@@ -149,19 +148,12 @@ impl Sampled {
         self.fresh.push(Fresh { task, wait_ns, time, page: page.0, accesses, size, node });
     }
 
-    /// Sorts the latest samples: a few of them at a time are in the caches.
-    pub fn sort_latest(&mut self) {
-        if let Some(latest) = self.fresh.get_mut(self.sorted..) {
-            latest.sort_by_key(Fresh::page);
-        }
-        self.sorted = self.fresh.len();
-    }
-
-    /// Ends the time since the last epoch: sorts its samples by page, and corrects them by how long slow
-    /// memory takes at their time.
+    /// Ends the time since the last epoch: corrects its samples by how long slow memory takes at their time,
+    /// and sorts them by page.
     pub fn end_samples(&mut self) {
-        self.fresh.sort_by_key(Fresh::page);
         waits::correct(&mut self.fresh);
+        radsort::sort_by_key(&mut self.fresh, |sample| sample.page);
+        radsort::sort_by_key(&mut self.fresh, |sample| sample.task.0);
         self.parallelism.end_epoch();
     }
 
@@ -201,7 +193,6 @@ impl Sampled {
         self.merge(&fresh, kept);
         fresh.clear();
         self.fresh = fresh;
-        self.sorted = 0;
     }
 
     /// Forgets the nodes of pages that are in no region, and adds those of sampled pages that are elsewhere

@@ -116,7 +116,6 @@ fn samples_since_the_last_epoch_are_saved() {
         sampled.add(&AccessSample { time, ..sample(at % 7, PageSize::Base, 1) }, 1.0, IDLE, Some(9.0));
     };
     (0..100).for_each(|at| add(&mut sampled, at));
-    sampled.sort_latest();
     add(&mut sampled, 100);
     let mut read: Sampled = serde_json::from_str(&serde_json::to_string(&sampled).unwrap()).unwrap();
     for sampled in [&mut sampled, &mut read] {
