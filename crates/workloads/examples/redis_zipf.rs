@@ -25,13 +25,13 @@ struct Arguments {
     /// Keys, each with a value of 1 KiB
     #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
-    /// Requests that are measured, after as many at the same rate
+    /// Requests that are measured, after as many that are not
     #[arg(long, default_value_t = 500_000)]
     requests: u64,
-    /// Seconds of requests before them
+    /// Time of requests at a limited rate before, in s
     #[arg(long, default_value_t = 20.0)]
     warm_up: f64,
-    /// Requests a second of those
+    /// Requests a second in that time
     #[arg(long, default_value_t = 20_000)]
     warm_up_rate: u64,
     /// Skew, from 0 (none) to below 1

@@ -62,8 +62,8 @@ const MPOL_MF_MOVE: i32 = 1 << 1;
 /// and have no status.
 ///
 /// # Errors
-/// The kernel's; the statuses may then not have been written. ESRCH also for a process whose memory is gone
-/// because it is exiting, which the kernel reports as EINVAL (`find_mm_struct` in mm/migrate.c).
+/// The kernel's; the statuses may then not have been written. ESRCH also for a task without memory, as an
+/// exiting process is, which the kernel reports as EINVAL (`find_mm_struct` in mm/migrate.c).
 ///
 /// # Panics
 /// If there are not as many nodes or statuses as pages.

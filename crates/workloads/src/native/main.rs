@@ -25,7 +25,7 @@ struct Arguments {
     /// Repeat the region for this time before it is measured
     #[arg(long, default_value_t = 0.0, value_name = "S", value_parser = seconds)]
     warm_up: f64,
-    /// Share of the time in which the threads work before the region, in %, but in the warm-up's last tenth
+    /// Share of the time that threads work before the warm-up's last tenth, in %
     #[arg(long, default_value_t = 100, value_name = "%")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     duty: u32,

@@ -542,6 +542,10 @@ impl Migration for RelativeHeat {
             self.calibrations,
             self.changed,
         ) = from_text(state)?;
+        self.sampled.check(self.nodes.len())?;
+        if let Some(span) = self.heat.spans.iter().find(|span| span.node.index() >= self.nodes.len()) {
+            return Err(format!("there is no {}", span.node));
+        }
         self.latencies.resume(measured)
     }
 }

@@ -1,8 +1,14 @@
 //! How long accesses to slow memory wait at different times.
 //!
-//! While programs read much of slow memory, each access to it waits far longer than at other times, and one
-//! to a page of fast memory would, too, if that page were there. Means over an epoch do not show it. So each
-//! sample, of whatever node, counts by how long those of slow memory waited at its time.
+//! While programs load slow memory, each access to it waits far longer than at other times, and one to a page
+//! of fast memory would, too, if that page were there. Means over an epoch do not show it. So each sample, of
+//! whatever node, counts by how long those of slow memory waited at its time.
+//!
+//! ```text
+//!   slow   .. . .. |:||:|||:.|.. . .   each sample's wait
+//!   group  |  0.3  |  2.1   |  0.4 |   mean of at least 16, relative to all
+//!   fast    x    x     x   x      x    each counts by the group of its time
+//! ```
 
 use std::collections::BTreeMap;
 
@@ -40,7 +46,7 @@ pub(super) fn correct(samples: &mut [Fresh]) {
     }
 }
 
-/// The samples of slow memory, by time.
+/// Groups of samples of slow memory, by time. Those of one time are in one group.
 fn groups_of(samples: &[Fresh]) -> Vec<Group> {
     let means_ns = means_of(samples);
     let relative = |sample: &Fresh| {
@@ -49,14 +55,19 @@ fn groups_of(samples: &[Fresh]) -> Vec<Group> {
     };
     let mut waits: Vec<(Time, f32)> = samples.iter().filter_map(relative).collect();
     waits.sort_by_key(|&(time, _)| time);
-    let groups = (waits.len() / GROUP).max(1);
-    let chunks = waits.chunks(waits.len().div_ceil(groups).max(1));
-    let group = |chunk: &[(Time, f32)]| {
-        let &(last, _) = chunk.last()?;
-        let sum: f32 = chunk.iter().map(|&(_, wait)| wait).sum();
-        Some(Group { last, wait: sum / chunk.len() as f32 })
-    };
-    chunks.filter_map(group).collect()
+    let mut groups = Vec::new();
+    let mut left = &waits[..];
+    while let Some(&(last, _)) = left.get(GROUP - 1).or(left.last()) {
+        let number = match left.partition_point(|&(time, _)| time <= last) {
+            number if left.len() - number < GROUP => left.len(),
+            number => number,
+        };
+        let (own, later) = left.split_at(number);
+        let sum: f32 = own.iter().map(|&(_, wait)| wait).sum();
+        groups.push(Group { last: own[number - 1].0, wait: sum / number as f32 });
+        left = later;
+    }
+    groups
 }
 
 /// Mean wait of the samples of each node that has enough of them, and waits to speak of.
@@ -105,12 +116,28 @@ mod tests {
     }
 
     #[test]
-    fn chance_does_not_favour_the_samples_that_waits_are_known_by() {
+    fn own_wait_does_not_change_what_a_sample_counts_as() {
         let slow = (0..320).map(|at| {
             let wait_ns = if at % 16 == 5 { 1700.0 } else { 100.0 };
             Fresh::new(Time::from_us(at), SLOW, Some(wait_ns))
         });
         let after = corrected(slow);
+        assert!(after.iter().all(|accesses| (accesses - 1.0).abs() < 1e-5), "{after:?}");
+    }
+
+    #[test]
+    fn each_group_has_enough_samples_and_all_of_its_times() {
+        for number in SAMPLES_MIN.into()..400 {
+            let last = Fresh::new(Time::from_us(number), SLOW, Some(1600.0));
+            let after = corrected(slow(0, 100.0, number - 1).chain([last]));
+            let mean = (100.0 * (number - 1) as f32 + 1600.0) / number as f32;
+            let most = (100.0 + 1500.0 / GROUP as f32) / mean;
+            assert!(after.iter().all(|&of| of <= most + 1e-3), "{number}: {after:?}");
+        }
+        // A host that does not know their times better.
+        let waits =
+            (0..100).map(|at| Fresh::new(Time::ZERO, SLOW, Some(if at < 20 { 900.0 } else { 100.0 })));
+        let after = corrected(waits);
         assert!(after.iter().all(|accesses| (accesses - 1.0).abs() < 1e-5), "{after:?}");
     }
 

@@ -126,6 +126,26 @@ impl Latest<'_> {
 }
 
 impl Sampled {
+    /// Checks what was saved, on a machine of this many nodes.
+    pub fn check(&self, nodes: usize) -> Result<(), String> {
+        let is_number = |number: f32| number.is_finite() && number >= 0.0;
+        let is_right = |sample: &Fresh| {
+            let Fresh { page, node, accesses, wait_ns, .. } = *sample;
+            page < PAGES_MAX && node.index() < nodes && is_number(accesses) && wait_ns.is_finite()
+        };
+        if let Some(sample) = self.fresh.iter().find(|sample| !is_right(sample)) {
+            return Err(format!("{sample:?} is no sample"));
+        }
+        let is_right = |count: &Count| is_number(count.accesses) && is_number(count.squares);
+        if let Some(count) = self.counts.iter().find(|count| !is_right(count)) {
+            return Err(format!("{count:?} is no count"));
+        }
+        match self.nodes.iter().find(|(.., node)| node.index() >= nodes) {
+            Some((.., node)) => Err(format!("there is no {node}")),
+            None => Ok(()),
+        }
+    }
+
     /// Weight of the epochs since the first sample; `None` if there are no samples to decide by.
     pub fn epochs(&self) -> Option<f64> {
         (self.weight.accesses > 0.0).then_some(self.epochs)
@@ -152,8 +172,7 @@ impl Sampled {
     /// and sorts them by page.
     pub fn end_samples(&mut self) {
         waits::correct(&mut self.fresh);
-        radsort::sort_by_key(&mut self.fresh, |sample| sample.page);
-        radsort::sort_by_key(&mut self.fresh, |sample| sample.task.0);
+        radsort::sort_by_key(&mut self.fresh, |sample| (sample.task.0, sample.page));
         self.parallelism.end_epoch();
     }
 

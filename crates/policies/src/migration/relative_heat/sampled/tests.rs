@@ -113,10 +113,10 @@ fn samples_since_the_last_epoch_are_saved() {
     // The thread waits for ten accesses at a time, as shows from the fifth on.
     let add = |sampled: &mut Sampled, at: u64| {
         let time = Time(IDLE.0 * 10 * at);
-        sampled.add(&AccessSample { time, ..sample(at % 7, PageSize::Base, 1) }, 1.0, IDLE, Some(9.0));
+        let wait_ns = if at < 50 { 100.0 } else { 300.0 };
+        sampled.add(&AccessSample { time, ..sample(at / 10, PageSize::Base, 1) }, 1.0, IDLE, Some(wait_ns));
     };
-    (0..100).for_each(|at| add(&mut sampled, at));
-    add(&mut sampled, 100);
+    (0..101).for_each(|at| add(&mut sampled, at));
     let mut read: Sampled = serde_json::from_str(&serde_json::to_string(&sampled).unwrap()).unwrap();
     for sampled in [&mut sampled, &mut read] {
         add(sampled, 101);
@@ -125,7 +125,48 @@ fn samples_since_the_last_epoch_are_saved() {
     }
     assert_eq!(parts(&read, &regions), parts(&sampled, &regions));
     let accesses: f64 = parts(&read, &regions).iter().map(Pages::accesses).sum();
-    assert!((accesses - (4.0 * 100.0 + 98.0 * 10.0)).abs() < 1.0, "{accesses}");
+    let of_halves = [4.0 * 100.0 + 46.0 * 10.0, 52.0 * 10.0];
+    let weighted: f64 = of_halves.iter().zip([0.5, 1.5]).map(|(accesses, wait)| accesses * wait).sum();
+    assert!((accesses - weighted).abs() < 0.05 * weighted, "{accesses} in place of {weighted}");
+}
+
+#[test]
+fn saved_samples_are_checked() {
+    let mut sampled = Sampled::default();
+    sampled.add(&sample(7, PageSize::Base, 1), 1.0, IDLE, Some(50.0));
+    end_epoch(&mut sampled, &regions(&[region(0, 64, PageSize::Base)]), 0.5);
+    sampled.add(&sample(8, PageSize::Base, 1), 1.0, IDLE, Some(50.0));
+    sampled.set_node(TaskId(0), 9, PageSize::Base, NodeId(0));
+    let text = serde_json::to_string(&sampled).unwrap();
+    let check =
+        |text: &str| serde_json::from_str::<Sampled>(text).map_or(false, |read| read.check(2).is_ok());
+    assert!(check(&text));
+    for (right, wrong) in [
+        (r#""wait_ns":50.0"#, r#""wait_ns":1e300"#),
+        (
+            r#""wait_ns":50.0,"time":0,"page":8,"accesses":100.0"#,
+            r#""wait_ns":5,"time":0,"page":8,"accesses":-1"#,
+        ),
+        (r#""page":8,"#, r#""page":18446744073709551615,"#),
+        (r#""node":1"#, r#""node":2"#),
+        (r#""squares":10000.0"#, r#""squares":1e300"#),
+        (r#"[0,9,1,0]"#, r#"[0,9,1,2]"#),
+    ] {
+        assert!(text.contains(right), "{right} is not in {text}");
+        assert!(!check(&text.replace(right, wrong)), "{wrong}");
+    }
+}
+
+#[test]
+fn samples_of_several_tasks_are_told_apart() {
+    let of = |task: u32, page: u64| AccessSample { task: TaskId(task), ..sample(page, PageSize::Base, 1) };
+    let both = regions(&[0, 1].map(|task| Region { task: TaskId(task), ..region(0, 4, PageSize::Base) }));
+    let samples: Vec<AccessSample> = (0..4000).map(|at| of(u32::from(at % 4 == 0), at % 16 / 4)).collect();
+    let accesses: Vec<(TaskId, u64)> =
+        after(&samples, &both).iter().map(|pages| (pages.task, pages.accesses().round() as u64)).collect();
+    let of_task = |task| accesses.iter().filter(|(of, _)| *of == TaskId(task)).map(|(_, of)| of).sum::<u64>();
+    let [first, second] = [of_task(0), of_task(1)];
+    assert!((285_000..=300_000).contains(&first) && first + second == 400_000, "{first}, {second}");
 }
 
 /// Pages are chosen in proportion to their accesses, even where these alternate.

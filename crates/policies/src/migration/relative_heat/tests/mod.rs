@@ -229,7 +229,7 @@ fn of_thread(mut events: Vec<Event>, number: u32, period: u32, interval: Time) -
     events
 }
 
-/// One each 5 ms from that time on: in which its accesses are made one by one.
+/// One each 5 ms from that time on, so that the accesses of their thread do not overlap.
 fn from_time(mut events: Vec<Event>, time: Time) -> Vec<Event> {
     for (at, event) in (0..).zip(&mut events) {
         let Event::AccessSample(sample) = event else { continue };

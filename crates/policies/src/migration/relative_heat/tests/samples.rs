@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// After all samples of an epoch that begin at once.
+/// Later than any sample of an epoch that begins at time 0.
 const LATER: Time = Time::from_ms(100_000);
 
 #[test]
@@ -196,7 +196,7 @@ fn pages_accessed_while_slow_memory_is_loaded_go_before_ones_that_are_accessed_m
 }
 
 #[test]
-fn pages_of_a_stream_on_fast_memory_are_worth_those_of_slow_memory_which_wait_for_each_other() {
+fn streamed_pages_on_fast_and_slow_memory_are_equally_hot() {
     let view = seen(&[region(0, 1000, SLOW, 0), region(2000, 980, FAST, 0)], 20);
     // Half of them move in an epoch, so that slow memory is not emptied of all load at once.
     for (stream_at, moves) in [(LATER, 0..=0), (Time::ZERO, 450..=500)] {
