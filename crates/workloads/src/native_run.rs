@@ -18,8 +18,8 @@ const BURST_PERIOD: Duration = Duration::from_millis(20);
 pub struct Pace {
     /// Minimum time in which the region is repeated before it is measured: time for page migration.
     pub warm_up: Duration,
-    /// Share of the time in which the threads work before the region is measured, in %, from 1 to 100, except in
-    /// the last tenth of the warm-up, which ends with the whole region at full speed at least once. In a
+    /// Share of the time in which the threads work before the region is measured, in %, from 1 to 100, except
+    /// in the last tenth of the warm-up, which ends with the whole region at full speed at least once. In a
     /// virtual machine whose clock is emulated, idle time costs the host little.
     pub duty_percent: u32,
 }
