@@ -138,8 +138,7 @@ fn saved_samples_are_checked() {
     sampled.add(&sample(8, PageSize::Base, 1), 1.0, IDLE, Some(50.0));
     sampled.set_node(TaskId(0), 9, PageSize::Base, NodeId(0));
     let text = serde_json::to_string(&sampled).unwrap();
-    let check =
-        |text: &str| serde_json::from_str::<Sampled>(text).map_or(false, |read| read.check(2).is_ok());
+    let check = |text: &str| serde_json::from_str::<Sampled>(text).is_ok_and(|read| read.check(2).is_ok());
     assert!(check(&text));
     for (right, wrong) in [
         (r#""wait_ns":50.0"#, r#""wait_ns":1e300"#),
