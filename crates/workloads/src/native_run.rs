@@ -184,10 +184,25 @@ mod tests {
     use crate::params::Settings;
     use crate::workload::Algorithm;
 
+    fn stream(params: &str) -> Stream {
+        let settings = Settings::new(&Stream::INFO, &params.parse().unwrap()).unwrap();
+        Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap()
+    }
+
+    /// A run of one thread.
+    fn run_alone(workload: &Stream) -> Run<'_, Stream> {
+        Run {
+            workload,
+            at: &|_| (),
+            barrier: Barrier::new(1),
+            pauses: Pauses::default(),
+            parts_done: AtomicU32::new(0),
+        }
+    }
+
     /// Time from the first mark to the second, and the marks.
     fn marks(params: &str, pace: Pace) -> (Duration, Vec<Mark>) {
-        let settings = Settings::new(&Stream::INFO, &params.parse().unwrap()).unwrap();
-        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
+        let workload = stream(params);
         let made = Mutex::new(Vec::new());
         run_native(&workload, pace, &|mark| made.lock().unwrap().push((Instant::now(), mark)));
         let made = made.into_inner().unwrap();
@@ -254,15 +269,8 @@ mod tests {
 
     #[test]
     fn pauses_end_where_the_region_begins() {
-        let settings = Settings::new(&Stream::INFO, &"footprint_mib=1,threads=1".parse().unwrap()).unwrap();
-        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
-        let run = Run {
-            workload: &workload,
-            at: &|_| (),
-            barrier: Barrier::new(1),
-            pauses: Pauses::default(),
-            parts_done: AtomicU32::new(0),
-        };
+        let workload = stream("footprint_mib=1,threads=1");
+        let run = run_alone(&workload);
         let worker = Worker { run: &run, thread: 0, local: workload.local(0) };
         worker.mark(Mark::WarmUp);
         assert!(!run.pauses.over.load(Ordering::Relaxed));
@@ -272,15 +280,8 @@ mod tests {
 
     #[test]
     fn last_tenth_of_the_warm_up_is_at_full_speed() {
-        let settings = Settings::new(&Stream::INFO, &"footprint_mib=1,threads=1".parse().unwrap()).unwrap();
-        let workload = Stream::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
-        let run = Run {
-            workload: &workload,
-            at: &|_| (),
-            barrier: Barrier::new(1),
-            pauses: Pauses::default(),
-            parts_done: AtomicU32::new(0),
-        };
+        let workload = stream("footprint_mib=1,threads=1");
+        let run = run_alone(&workload);
         let mut worker = Worker { run: &run, thread: 0, local: workload.local(0) };
         let (begin, time) = (Instant::now(), Duration::from_millis(100));
         let parts_until_full_speed = std::thread::scope(|scope| {
