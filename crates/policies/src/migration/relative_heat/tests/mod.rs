@@ -161,6 +161,16 @@ fn resumed_policy_decides_as_the_one_that_was_saved() {
     }
 }
 
+#[test]
+fn state_that_names_a_node_that_is_not_there_is_refused() {
+    let mut saved = policy("relative-heat");
+    saved.decide(&seen(&[region(0, 100, SLOW, 40)], 20), &mut Plan::default());
+    let state = saved.state();
+    assert_eq!(policy("relative-heat").resume(&state), Ok(()));
+    let elsewhere = state.replace(r#""node":1"#, r#""node":9"#);
+    assert!(elsewhere != state && policy("relative-heat").resume(&elsewhere).is_err());
+}
+
 /// Samples of these pages of a node, this many of each.
 fn samples(pages: impl Iterator<Item = u64>, node: NodeId, each: u64) -> Vec<Event> {
     let latency = if node == FAST { Time::from_ns(80.0) } else { Time::from_ns(240.0) };
