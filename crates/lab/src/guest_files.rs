@@ -73,7 +73,7 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     let arguments = program.command.iter().map(text).collect::<Result<_, _>>()?;
     let own = Program { file, arguments, environment: environment(program, &archive), folder };
     let task = Task {
-        writes: setting.writes.clone(),
+        writes: [guest.writes.as_slice(), &setting.writes].concat(),
         shared: shared::devices(layout),
         expanders: cxl::expanders(layout),
         policy: setting.policy,

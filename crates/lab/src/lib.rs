@@ -23,6 +23,7 @@ mod compare;
 mod cxl;
 mod damo;
 mod error;
+mod free_memory;
 mod guest;
 mod guest_clock;
 mod guest_files;

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use memtide_lab_protocol::agent::RegionOfInterest;
+use memtide_lab_protocol::agent::{RegionOfInterest, Write};
 
+use crate::free_memory;
 use crate::layout::Layout;
 use crate::options::{GuestFile, Options};
 use crate::subjects::Setting;
@@ -31,6 +32,8 @@ pub struct GuestSpec {
     pub seed: u64,
     /// Seed for fragmenting free memory before the program starts; `None`: leave memory as after boot.
     pub fragment_memory: Option<u64>,
+    /// Kernel files written before the program starts, whatever its subject.
+    pub writes: Vec<Write>,
     /// Settings for page placement and migration.
     pub setting: Setting,
     /// Its program.
@@ -56,6 +59,7 @@ impl GuestSpec {
     /// The guest for these options, with first-touch placement and no migration.
     pub fn new(options: &Options, layout: Layout, clock: Option<&Path>, tools: &Tools) -> GuestSpec {
         GuestSpec {
+            writes: free_memory::settings(&options.machine, &layout).into_iter().collect(),
             layout,
             qemu: tools.qemu.clone(),
             qemu_version: tools.qemu_version.clone(),
