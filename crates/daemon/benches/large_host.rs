@@ -211,6 +211,10 @@ impl DaemonHost for LargeHost {
 
     fn end_request(&mut self, _: Pid) {}
 
+    fn move_own_memory(&mut self, _: &[NodeId]) -> io::Result<()> {
+        Ok(())
+    }
+
     fn set(&mut self, _: Duration, _: bool) {}
 
     fn set_sensors(&mut self, _: Numbers, _: &Sensors, _: Option<Kind>) -> Result<(), SensorRefused> {

@@ -60,6 +60,13 @@ pub trait DaemonHost: Host {
     /// Sets how long a batch of moves may stall a process, and whether moves are made.
     fn set(&mut self, stall: Duration, dry_run: bool);
 
+    /// Moves the daemon's own heap and stacks to the first of these nodes, by the system's numbers, that has
+    /// room.
+    ///
+    /// # Errors
+    /// If the daemon's mappings cannot be read.
+    fn move_own_memory(&mut self, nodes: &[NodeId]) -> io::Result<()>;
+
     /// Observes what another policy requests; the processes must be watched again.
     ///
     /// # Errors
@@ -123,6 +130,10 @@ impl DaemonHost for Live {
 
     fn set(&mut self, stall: Duration, dry_run: bool) {
         Live::set(self, stall, dry_run);
+    }
+
+    fn move_own_memory(&mut self, nodes: &[NodeId]) -> io::Result<()> {
+        Live::move_own_memory(self, nodes)
     }
 
     fn set_sensors(

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use memtide_core::Time;
 use memtide_core::policy::Wake;
+use memtide_core::{NodeId, TierId, Time};
 use memtide_linux::processes::Process;
 use signal_hook::consts::SIGHUP;
 
@@ -29,6 +29,9 @@ const IDLE_AFTER: Time = Time::from_ms(6000);
 /// transfer's step, delayed by no more than the second value.
 const EPOCH_AFTER_STEP: Duration = Duration::from_millis(500);
 const EPOCH_DELAY_MAX: Duration = Duration::from_secs(3);
+
+/// Epochs from one look at the daemon's own memory to the next.
+const OWN_MEMORY_EPOCHS: u64 = 16;
 
 /// How long one daemon runs: 200 days, as a [`Time`] counts 213.
 const RUN_MAX: Time = Time::from_ms(200 * 24 * 3600 * 1000);
@@ -105,10 +108,24 @@ impl<H: DaemonHost> Daemon<H> {
             self.rotate_journal();
             self.wake = self.runner.epoch(&mut self.host, &mut self.watcher);
             self.epochs += 1;
+            self.keep_own_memory_fast();
         }
         let journal = self.watcher.journal.as_mut().and_then(Journal::take_trouble);
         for trouble in self.host.take_troubles().into_iter().chain(journal) {
             self.trouble(&trouble);
+        }
+    }
+
+    /// Moves the daemon's own memory to the fastest tier: what it allocates while that is full goes to slower
+    /// memory, where decisions take longer, the more programs load it.
+    fn keep_own_memory_fast(&mut self) {
+        if self.machine.tiers() < 2 || !self.epochs.is_multiple_of(OWN_MEMORY_EPOCHS) {
+            return;
+        }
+        let fast = self.machine.nodes_in(TierId(0)).map(|node| self.numbers.nodes[node.index()]);
+        let fast: Vec<NodeId> = fast.collect();
+        if let Err(error) = self.host.move_own_memory(&fast) {
+            self.trouble(&format!("the daemon's own memory: {error}"));
         }
     }
 

@@ -59,7 +59,7 @@ impl GuestSpec {
     /// The guest for these options, with first-touch placement and no migration.
     pub fn new(options: &Options, layout: Layout, clock: Option<&Path>, tools: &Tools) -> GuestSpec {
         GuestSpec {
-            writes: free_memory::settings(&options.machine, &layout).into_iter().collect(),
+            writes: free_memory::settings(&options.machine, &layout),
             layout,
             qemu: tools.qemu.clone(),
             qemu_version: tools.qemu_version.clone(),

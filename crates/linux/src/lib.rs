@@ -11,6 +11,7 @@ pub mod live;
 pub mod machines;
 pub mod measure;
 pub mod movers;
+mod own_memory;
 pub mod placement;
 pub mod processes;
 pub mod sensors;

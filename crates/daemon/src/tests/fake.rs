@@ -52,6 +52,8 @@ pub struct World {
     pub sensor_failures: usize,
     /// Sensor names in each call of `set_sensors`.
     pub sensors_set: Vec<Vec<&'static str>>,
+    /// The nodes that each request to move the daemon's own memory named.
+    pub own_memory: Vec<Vec<NodeId>>,
     /// Processes that users' requests may move.
     pub requested: Vec<Pid>,
     /// Observation time of each epoch.
@@ -164,6 +166,7 @@ impl FakeSystem {
             troubles: Vec::new(),
             sensor_failures: 0,
             sensors_set: Vec::new(),
+            own_memory: Vec::new(),
             requested: Vec::new(),
             observed: Vec::new(),
             dry_run,
@@ -307,6 +310,11 @@ impl DaemonHost for FakeSystem {
 
     fn set(&mut self, _: Duration, dry_run: bool) {
         self.world().dry_run = dry_run;
+    }
+
+    fn move_own_memory(&mut self, nodes: &[NodeId]) -> io::Result<()> {
+        self.world().own_memory.push(nodes.to_vec());
+        Ok(())
     }
 
     fn set_sensors(&mut self, _: Numbers, sensors: &Sensors, _: Option<Kind>) -> Result<(), SensorRefused> {

@@ -13,6 +13,7 @@ use rustix::process::Pid;
 
 use crate::cpu_load::CpuLoad;
 use crate::movers::{Moved, Mover, collapse, nodes_of, split};
+use crate::own_memory;
 use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
 use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
@@ -71,6 +72,15 @@ impl Live {
     /// Sets how long a batch may stall a process, and whether moves are made.
     pub fn set(&mut self, stall: Duration, dry_run: bool) {
         (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
+    }
+
+    /// Moves this process's heap and stacks to the first of these nodes, by the system's numbers, that has room.
+    /// Pages on any of them stay, and all of them in a dry run.
+    ///
+    /// # Errors
+    /// If this process's mappings, or the nodes of their pages, cannot be read.
+    pub fn move_own_memory(&mut self, nodes: &[NodeId]) -> io::Result<()> {
+        if self.dry_run { Ok(()) } else { own_memory::move_to(nodes, &mut self.mover) }
     }
 
     /// Observes what another policy requests; the processes must be watched again.

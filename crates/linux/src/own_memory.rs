@@ -1,0 +1,40 @@
+//! The memory of this process.
+
+use std::io;
+
+use memtide_core::{NodeId, PAGE_BYTES};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use rustix::process::getpid;
+
+use crate::movers::{Mover, nodes_of};
+
+/// Moves the heap, stacks and other anonymous memory of this process to the first of these nodes, by the
+/// system's numbers, that has room. Pages on any of them stay, and those that may not move.
+///
+/// # Errors
+/// If the mappings or the pages' nodes cannot be read.
+pub fn move_to(nodes: &[NodeId], mover: &mut Mover) -> io::Result<()> {
+    let mut left = pages_elsewhere(nodes)?;
+    for &node in nodes {
+        let wanted: Vec<(u64, NodeId)> = left.iter().map(|&page| (page, node)).collect();
+        let moved = mover.move_pages(getpid(), &wanted);
+        left =
+            left.into_iter().zip(moved).filter(|(_, moved)| moved.is_err()).map(|(page, _)| page).collect();
+    }
+    Ok(())
+}
+
+fn pages_elsewhere(nodes: &[NodeId]) -> io::Result<Vec<u64>> {
+    let maps = Process::myself().and_then(|own| own.maps()).map_err(io::Error::other)?;
+    let pages = |map: &MemoryMap| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES;
+    let pages: Vec<u64> = maps.iter().filter(|map| is_anonymous(map)).flat_map(pages).collect();
+    let found = nodes_of(getpid(), &pages)?;
+    let is_elsewhere = |node: Option<NodeId>| node.is_some_and(|node| !nodes.contains(&node));
+    Ok(pages.into_iter().zip(found).filter(|&(_, node)| is_elsewhere(node)).map(|(page, _)| page).collect())
+}
+
+fn is_anonymous(map: &MemoryMap) -> bool {
+    let used = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
+    let is_own = matches!(map.pathname, MMapPath::Anonymous | MMapPath::Heap | MMapPath::Stack);
+    is_own && map.perms.contains(used)
+}
