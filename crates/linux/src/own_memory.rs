@@ -7,13 +7,18 @@ use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::getpid;
 
 use crate::movers::{Mover, nodes_of};
+use crate::sys;
 
 /// Moves the heap, stacks and other anonymous memory of this process to the first of these nodes, by the
-/// system's numbers, that has room. Pages on any of them stay, and those that may not move.
+/// system's numbers, that has room. Pages on any of them stay, those that may not move, and all of them if the
+/// process was started with a memory policy.
 ///
 /// # Errors
 /// If the mappings or the pages' nodes cannot be read.
 pub fn move_to(nodes: &[NodeId], mover: &mut Mover) -> io::Result<()> {
+    if !sys::memory_policy_is_default()? {
+        return Ok(());
+    }
     let mut left = pages_elsewhere(nodes)?;
     for &node in nodes {
         let wanted: Vec<(u64, NodeId)> = left.iter().map(|&page| (page, node)).collect();

@@ -66,6 +66,17 @@ fn dry_run_moves_nothing_and_logs_each_move_once() {
 }
 
 #[test]
+fn own_memory_stays_on_the_fastest_tier_where_there_is_another() {
+    for (machine, expected) in [("hinuma", vec![vec![NodeId(4)]; 2]), ("bmpm-1", vec![])] {
+        let settings = Settings { machine, nodes: &[4, 2], ..Settings::default() };
+        let mut bench = Bench::new(&settings);
+        bench.world().start(4_000_001, me(), 4, SLOW);
+        bench.epochs(33);
+        assert_eq!(bench.world().own_memory, expected, "{machine}");
+    }
+}
+
+#[test]
 fn repeated_trouble_is_logged_once() {
     let mut bench = Bench::new(&Settings::default());
     for epoch in 0..6 {

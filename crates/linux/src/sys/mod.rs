@@ -54,6 +54,18 @@ pub fn set_memory_policy(mode: Mode, nodes: &[NodeId]) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether the calling thread has no memory policy of its own.
+///
+/// # Errors
+/// The kernel's, if it has no memory policies.
+pub fn memory_policy_is_default() -> io::Result<bool> {
+    let mut mode = 0i32;
+    // SAFETY: the kernel writes the mode alone: no mask, address or flags are passed.
+    let done =
+        unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, null::<u64>(), 0, null::<u64>(), 0) };
+    if done == 0 { Ok(mode == libc::MPOL_DEFAULT) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Only pages mapped by no other process (linux/mempolicy.h).
 const MPOL_MF_MOVE: i32 = 1 << 1;
 

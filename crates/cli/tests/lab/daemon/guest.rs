@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use memtide_core::NodeId;
+use memtide_linux::movers::{Mover, nodes_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -178,7 +180,7 @@ pub fn daemon_survives_requests_reload_and_kill() {
 
 /// The journal cannot grow: it ends, the daemon continues.
 fn full_journal_ends(config: &str) {
-    let _running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
+    let running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
     let log = || fs::read_to_string("/third.log").expect("the daemon's messages");
     wait("the journal is full", || log().contains("the journal ends here, the daemon continues"));
     let before = query(0, "status");
@@ -190,4 +192,22 @@ fn full_journal_ends(config: &str) {
     assert_eq!(log().matches("the journal ends here").count(), 1);
     let replayed = query(0, "replay /third");
     assert_eq!(replayed["parts"][0]["differing_epochs"], 0, "{replayed}");
+    own_memory_returns(&running);
+}
+
+/// What the daemon has on slow memory returns to the fastest tier.
+fn own_memory_returns(daemon: &Running) {
+    let pid = Pid::from_child(&daemon.0);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", daemon.0.id())).expect("its mappings");
+    let heap = maps.lines().find(|line| line.ends_with("[heap]")).expect("a heap");
+    let mut ends = heap.split([' ', '-']).map(|end| u64::from_str_radix(end, 16).expect("an address") / 4096);
+    let pages: Vec<u64> = (ends.next().expect("a start")..ends.next().expect("an end")).collect();
+    let slow: Vec<_> = pages.iter().map(|&page| (page, NodeId(1))).collect();
+    Mover::new(Duration::from_secs(1)).move_pages(pid, &slow);
+    let on_slow = || {
+        let nodes = nodes_of(pid, &pages).expect("the nodes of its heap");
+        nodes.into_iter().flatten().filter(|&node| node == NodeId(1)).count()
+    };
+    assert!(on_slow() > 50, "the heap could not be moved to slow memory");
+    wait("the daemon's heap is on fast memory", || on_slow() == 0);
 }

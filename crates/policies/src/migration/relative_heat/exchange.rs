@@ -39,6 +39,8 @@ pub(super) struct Draft<'p> {
     pub totals: Vec<Total>,
     /// Spans on the fastest tier, coolest last.
     pub victims: Vec<Pages>,
+    /// Those of them whose place others take.
+    pub exchanged: Vec<Pages>,
     /// Base pages to be demoted, and at most.
     pub demoted: u64,
     pub demotions_max: u64,
@@ -80,15 +82,14 @@ impl RelativeHeat {
         sent
     }
 
-    /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns how many.
-    fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> u64 {
+    /// Demotes up to `wanted` pages of a victim, to the next tier that has room; returns those.
+    fn demote(&self, victim: &mut Pages, wanted: u64, draft: &mut Draft<'_>) -> Option<Pages> {
         let most = wanted.next_multiple_of(victim.size.base_pages()).min(draft.demotions_max - draft.demoted);
         let slower = 1..=self.tiers.slowest();
         let mut tiers = slower.map(|tier| self.send(victim, tier, Destination::Slower, most, draft));
         let gone = tiers.find(|&sent| sent > 0).unwrap_or(0);
         draft.demoted += gone;
-        victim.take(gone);
-        gone
+        victim.take(gone)
     }
 
     /// Demotes the coolest pages of a node with less than `low` free memory, until `high` is free, or as much
@@ -118,7 +119,8 @@ impl RelativeHeat {
                 if wanted == 0 {
                     break;
                 }
-                wanted = wanted.saturating_sub(self.demote(victim, wanted, draft));
+                let gone = self.demote(victim, wanted, draft);
+                wanted = wanted.saturating_sub(gone.map_or(0, |gone| gone.base_pages()));
             }
             victims.retain(|victim| victim.base_pages() > 0);
             draft.victims = victims;
@@ -141,6 +143,7 @@ impl RelativeHeat {
         let exchanged = self.promote_to(&both, &mut hot, &mut left, draft);
         if draft.saved_ns <= saved_ns {
             draft.plan.truncate(before);
+            draft.exchanged.clear();
             draft.saved_ns = saved_ns;
         } else if later > 0 {
             let is_demotion = |planned: &Planned| planned.reason == Reason::MakeRoom;
@@ -213,10 +216,9 @@ impl RelativeHeat {
             if victim.base_pages() > 0 {
                 draft.victims.push(victim);
             }
-            if demoted == 0 {
-                break;
-            }
-            gone += demoted;
+            let Some(demoted) = demoted else { break };
+            gone += demoted.base_pages();
+            draft.exchanged.push(demoted);
         }
         gone
     }

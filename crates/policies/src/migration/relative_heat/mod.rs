@@ -25,7 +25,7 @@ use memtide_core::policy::{
     AccessSampling, Action, Completion, Delivery, Event, Migration, NodeView, Outcome, Plan, Reason, Refusal,
     RegionSampling, Sensor, Sensors, View, Wake,
 };
-use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, Time};
+use memtide_core::{LINE_BYTES, Machine, NodeId, PAGE_BYTES, PageSize, TaskId, Time};
 
 use self::calibration::Calibrations;
 use self::calm::Calm;
@@ -38,7 +38,7 @@ use self::latencies::Latencies;
 use self::pages::Pages;
 use self::refused::Refused;
 use self::sampled::Sampled;
-use self::trust::Trust;
+use self::trust::{Regret, Trust};
 use super::room::{Room, Tiers};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
@@ -176,6 +176,9 @@ struct RelativeHeat {
     sampled: Sampled,
     refused: Refused,
     trust: Trust,
+    regret: Regret,
+    /// Accesses per epoch that a demoted base page is expected to have beyond what it seems to have.
+    regretted: f64,
     latencies: Latencies,
     costs: Costs,
     calm: Calm,
@@ -231,6 +234,8 @@ impl RelativeHeat {
             sampled: Sampled::default(),
             refused: Refused::default(),
             trust: Trust::default(),
+            regret: Regret::default(),
+            regretted: 0.0,
             costs: Costs::default(),
             calm: Calm::default(),
             calibrations: Calibrations::default(),
@@ -298,9 +303,11 @@ impl RelativeHeat {
 
     /// Waiting that a move of a base page of a span saves in the payback time, beyond what it costs, in ns.
     fn net_ns(&self, span: &Pages, to: NodeId) -> f64 {
-        let saved = self.moved_ns(span.rate.mean, span.node, to);
-        let kept = if saved > 0.0 { self.trust.share() } else { 1.0 };
-        kept * saved - self.cost_ns(span, to)
+        let saved = match self.moved_ns(span.rate.mean, span.node, to) {
+            saved if saved > 0.0 => self.trust.share() * saved,
+            _ => self.moved_ns(span.rate.mean + self.regretted, span.node, to),
+        };
+        saved - self.cost_ns(span, to)
     }
 
     /// Whether a span is worth a free place on the fastest tier.
@@ -318,10 +325,10 @@ impl RelativeHeat {
     /// accesses than promoted pages keep.
     fn pays_instead(&self, span: &Pages, victim: &Pages) -> bool {
         let costs = self.cost_ns(span, victim.node) + self.cost_ns(victim, span.node);
-        let kept = self.trust.share();
-        kept * span.rate.at_least > victim.rate.at_most
-            && kept * span.rate.mean > RATIO_MIN * victim.rate.mean
-            && kept * self.saved_ns(span, span.node) - self.saved_ns(victim, span.node) > costs
+        let (kept, lost) = (self.trust.share(), victim.rate.mean + self.regretted);
+        kept * span.rate.at_least > victim.rate.at_most + self.regretted
+            && kept * span.rate.mean > RATIO_MIN * lost
+            && kept * self.saved_ns(span, span.node) - self.waiting_ns(lost, span.node) > costs
     }
 
     /// The pages that may move, enough of them for an epoch's plan. A loaded node may also lose its hottest.
@@ -466,13 +473,15 @@ impl Migration for RelativeHeat {
         let samples = view.region_samples.map_or(self.samples, f64::from);
         self.sampled.end_samples();
         let latest = self.sampled.latest(&view.regions);
-        self.trust.end_epoch(|pages| match &latest {
+        let share_of = |pages: &[(TaskId, u64, u64)]| match &latest {
             Some(latest) => {
                 Some(pages.iter().map(|&(task, start, end)| latest.share(task, start, end)).sum())
             }
             None if by_regions && samples > 0.0 => heat::share_in(&view.regions, samples, pages),
             None => None,
-        });
+        };
+        self.trust.end_epoch(share_of);
+        self.regret.end_epoch(share_of);
         if let Some(latest) = latest {
             self.calibrations.measure(&latest);
         }
@@ -482,6 +491,7 @@ impl Migration for RelativeHeat {
             if !self.heat.spans.is_empty() {
                 // What was promised by regions says nothing of samples.
                 (self.heat, self.trust) = (Heat::default(), Trust::default());
+                self.regret = Regret::default();
             }
         } else if samples > 0.0 {
             self.heat.add(&view.regions, samples, self.kept, spans_max);
@@ -490,6 +500,7 @@ impl Migration for RelativeHeat {
         if self.sampled.epochs().is_some() {
             self.calibrations.correct(&mut candidates);
         }
+        self.regretted = self.regret.share() * candidates.accesses;
         let saved_ns = self.split(view, &mut candidates, plan);
         self.refused.end_epoch();
         let Candidates { accesses, totals, victims, hot, blocks, .. } = candidates;
@@ -497,15 +508,24 @@ impl Migration for RelativeHeat {
         let room = |kept| Room::new(self.nodes.len(), &view.nodes, kept);
         let (room, mut spare) = (room(self.low), room(self.high));
         view.nodes.iter().for_each(|used| spare.add(used.node, self.listed(used)));
-        let mut draft =
-            Draft { plan, room, spare, totals, victims, demoted: 0, demotions_max: self.pages, saved_ns };
+        let mut draft = Draft {
+            plan,
+            room,
+            spare,
+            totals,
+            victims,
+            exchanged: Vec::new(),
+            demoted: 0,
+            demotions_max: self.pages,
+            saved_ns,
+        };
         self.relieve(view, &blocks, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
-        let saved_ns = draft.saved_ns + self.collapse(&blocks, &view.nodes, plan);
-        for Pages { task, start, end, rate, .. } in promises {
-            self.trust.promise(task, start, end, rate.mean * (end - start) as f64 / accesses);
-        }
+        let (exchanged, saved_ns) = (std::mem::take(&mut draft.exchanged), draft.saved_ns);
+        let saved_ns = saved_ns + self.collapse(&blocks, &view.nodes, plan);
+        promises.iter().for_each(|pages| self.trust.promise(pages, accesses));
+        exchanged.iter().for_each(|pages| self.regret.record(pages, accesses));
         if self.sampled.epochs().is_some_and(|epochs| epochs >= self.known) {
             let fastest = view.nodes.iter().filter(|used| self.tier(used.node) == 0);
             let (changed, pages) = (changed(plan), fastest.map(|used| used.pages).sum());
@@ -521,6 +541,7 @@ impl Migration for RelativeHeat {
             &self.sampled,
             &self.refused,
             &self.trust,
+            &self.regret,
             self.latencies.measured(),
             &self.costs,
             &self.calm,
@@ -536,6 +557,7 @@ impl Migration for RelativeHeat {
             self.sampled,
             self.refused,
             self.trust,
+            self.regret,
             measured,
             self.costs,
             self.calm,
