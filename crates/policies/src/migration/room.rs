@@ -44,11 +44,16 @@ impl Tiers {
 /// Free base pages on each node, and those to keep free; an unknown node takes any number.
 pub(super) struct Room(Vec<Option<(u64, u64)>>);
 
+/// A share of some pages in per cent, rounded up.
+pub(super) fn part(pages: u64, percent: f64) -> u64 {
+    (pages as f64 * percent / 100.0).ceil() as u64
+}
+
 impl Room {
-    pub(super) fn new(nodes: usize, used: &[NodeView], low_percent: u64) -> Room {
+    pub(super) fn new(nodes: usize, used: &[NodeView], low_percent: f64) -> Room {
         let mut room = vec![None; nodes];
         for used in used {
-            room[used.node.index()] = Some((used.free_pages, (used.pages * low_percent).div_ceil(100)));
+            room[used.node.index()] = Some((used.free_pages, part(used.pages, low_percent)));
         }
         Room(room)
     }

@@ -326,7 +326,7 @@ impl Migration for HotCold {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let regions: Vec<Region> = view.regions.iter().collect();
-        let room = Room::new(self.tiers.nodes(), &view.nodes, self.low);
+        let room = Room::new(self.tiers.nodes(), &view.nodes, self.low as f64);
         let mut draft = Draft { plan, room, victims: self.victims(&regions), demoted: 0 };
         self.demote_cold(&regions, &mut draft);
         self.relieve(view, &mut draft);

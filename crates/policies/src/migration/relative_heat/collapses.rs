@@ -208,7 +208,7 @@ impl RelativeHeat {
             0 => moved.binary_search(&(block.pages.task, block.pages.start)).is_err(),
             _ => moved.is_empty(),
         };
-        let mut room = Room::new(self.nodes.len(), nodes, 0);
+        let mut room = Room::new(self.nodes.len(), nodes, 0.0);
         let mut saved_ns = 0.0;
         for Block { pages, strays, .. } in blocks.iter().filter(stays).take(self.collapses_max()) {
             let Pages { task, node, .. } = *pages;

@@ -39,7 +39,7 @@ use self::pages::Pages;
 use self::refused::Refused;
 use self::sampled::Sampled;
 use self::trust::{Regret, Trust};
-use super::room::{Room, Tiers};
+use super::room::{Room, Tiers, part};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 use crate::policy::SHARE_OF_A_CORE;
@@ -90,17 +90,17 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "time in which a move must save more waiting than it costs",
                 [1, 30_000, 3_600_000],
             ),
-            Parameter::integer(
+            Parameter::number(
                 "low",
                 "%",
                 "the coolest pages of a node are demoted once less than this share of it is free",
-                [0, 1, 99],
+                [0.0, 0.5, 99.0],
             ),
-            Parameter::integer(
+            Parameter::number(
                 "high",
                 "%",
                 "share that is free after that, and that promotions to free memory leave",
-                [0, 2, 99],
+                [0.0, 1.0, 99.0],
             ),
             Parameter::integer(
                 "pages",
@@ -110,7 +110,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
         ],
     },
-    check: |values| match (values.u32("low"), values.u32("high")) {
+    check: |values| match (values.f64("low"), values.f64("high")) {
         (low, high) if low > high => Err(format!("low is {low}, high is {high}; high must be at least low")),
         _ => Ok(()),
     },
@@ -159,8 +159,8 @@ struct RelativeHeat {
     deviations: f64,
     /// Epochs in which a move must pay.
     payback: f64,
-    low: u64,
-    high: u64,
+    low: f64,
+    high: f64,
     /// What an access waits for the TLB once its huge page is split, in ns.
     walk_ns: f64,
     /// Loads that a store counts as.
@@ -224,8 +224,8 @@ impl RelativeHeat {
             known: (0..EPOCHS_MIN).map(|epoch| libm::pow(kept, f64::from(epoch))).sum::<f64>() * 0.999,
             deviations: values.f64("deviations"),
             payback: ms("payback_ms").0 as f64 / epoch.0 as f64,
-            low: values.u32("low").into(),
-            high: values.u32("high").into(),
+            low: values.f64("low"),
+            high: values.f64("high"),
             walk_ns: splits::walk_ns(machine),
             store_weight: stores::weight(machine),
             pages,
@@ -264,17 +264,16 @@ impl RelativeHeat {
     /// Base pages to be demoted from a node, for free memory. What they leave may be on per-CPU lists.
     fn short(&self, used: &NodeView) -> u64 {
         let free_pages = used.free_pages.saturating_add(used.per_cpu_pages);
-        if self.tier(used.node) > 0 || free_pages.saturating_mul(100) >= used.pages * self.low {
+        if self.tier(used.node) > 0 || free_pages >= part(used.pages, self.low) {
             return 0;
         }
-        (used.pages * self.high).div_ceil(100).saturating_sub(free_pages)
+        part(used.pages, self.high).saturating_sub(free_pages)
     }
 
     /// Pages of a node's per-CPU lists that are as good as free: with `high` free memory in all, the kernel
     /// has `low` of it beside the lists.
     fn listed(&self, used: &NodeView) -> u64 {
-        let part = |percent: u64| (used.pages * percent).div_ceil(100);
-        used.per_cpu_pages.min(part(self.high) - part(self.low))
+        used.per_cpu_pages.min(part(used.pages, self.high) - part(used.pages, self.low))
     }
 
     /// Cost of moving a base page of a span to a node, in ns.

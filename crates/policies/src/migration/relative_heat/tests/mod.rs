@@ -33,8 +33,10 @@ fn policy(text: &str) -> Box<dyn Migration> {
     policy_on(&two(), text)
 }
 
+/// If nothing is said of it, 10 and 20 of a node's 1,000 pages stay free.
 fn policy_on(machine: &Machine, text: &str) -> Box<dyn Migration> {
-    crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
+    let free = if text.contains("low=") { "" } else { ":low=1:high=2" };
+    crate::parse(&format!("local+{text}{free}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
 }
 
 /// A region on a node: first page, pages, samples of fifty that were accesses.
