@@ -479,14 +479,14 @@ fn invalid_journal_and_policy_have_distinct_exit_codes() {
         let head = zstd::encode_all(json!({ "head": head }).to_string().as_bytes(), 1).unwrap();
         file(folder.path(), &format!("journal{format}"), head)
     };
-    refused(3, &["replay", &journal(1)], &["format 1, by memtide 0; this version reads format 3"]);
-    let journal = journal(3);
+    refused(3, &["replay", &journal(1)], &["format 1, by memtide 0; this version reads format 2"]);
+    let journal = journal(2);
     assert!(stdout_of(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
-    refused(3, &["replay", &journal], &["journal3: record 1", "state"]);
+    refused(3, &["replay", &journal], &["journal2: record 1", "state"]);
     refused(
         2,
         &["replay", &journal, "-p", "bw-migration"],
-        &["journal3: policy 'bw-migration'", "does not contain"],
+        &["journal2: policy 'bw-migration'", "does not contain"],
     );
     refused(2, &["replay", &journal, "-p", "anb"], &["'anb'", "in the kernel"]);
 }

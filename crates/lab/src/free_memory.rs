@@ -4,9 +4,10 @@
 //!   (`set_recommended_min_free_kbytes` in mm/khugepaged.c). On a machine of 100 GiB that is less than a
 //!   thousandth, in a small guest 5 %. A guest keeps what Linux does without huge pages, until memory is
 //!   plugged in: the kernel then chooses again.
-//! - The CPUs' lists of free pages may have an eighth of a zone together (`zone_highsize` in mm/page_alloc.c). A
-//!   daemon that migrates pages fills those of the CPUs that it runs on, which are many times as large where a
-//!   guest has few of the machine's CPUs. A guest's CPU may have what one of the machine's may.
+//! - The CPUs' lists of free pages may have an eighth of a zone together (`zone_highsize` in
+//!   mm/page_alloc.c). A daemon that migrates pages fills those of the CPUs that it runs on, which are many
+//!   times as large where a guest has few of the machine's CPUs. A guest's CPU may have what one of the
+//!   machine's may.
 
 use memtide_core::Machine;
 use memtide_lab_protocol::agent::Write;
@@ -25,8 +26,8 @@ const LIMITS_KIB: (u64, u64) = (128, 262_144);
 /// `MIN_PERCPU_PAGELIST_HIGH_FRACTION` in mm/page_alloc.c: part of a zone that the lists may have.
 const FRACTION_MIN: u64 = 8;
 
-/// The settings of a guest with a part of the machine's memory; none for a whole machine, whose kernel decides
-/// itself.
+/// The settings of a guest with a part of the machine's memory; none for a whole machine, whose kernel
+/// decides itself.
 pub fn settings(machine: &Machine, layout: &Layout) -> Vec<Write> {
     if machine.slice <= 1 && machine.scale <= 1 {
         return Vec::new();

@@ -10,8 +10,8 @@ use crate::movers::{Mover, nodes_of};
 use crate::sys;
 
 /// Moves the heap, stacks and other anonymous memory of this process to the first of these nodes, by the
-/// system's numbers, that has room. Pages on any of them stay, those that may not move, and all of them if the
-/// process was started with a memory policy.
+/// system's numbers, that has room. Pages on any of them stay, those that may not move, and all of them if
+/// the process was started with a memory policy.
 ///
 /// # Errors
 /// If the mappings or the pages' nodes cannot be read.

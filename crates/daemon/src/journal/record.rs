@@ -10,7 +10,7 @@ use super::faults::Faults;
 use super::runs::{MoveOutcome, PlanEntry, Run, plan_entries};
 
 /// Format version: the one written, and the only one read.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 2;
 
 /// Maximum moves per epoch: 4 GiB of base pages.
 pub const MOVES_MAX: u64 = 1 << 20;

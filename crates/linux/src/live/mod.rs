@@ -74,8 +74,8 @@ impl Live {
         (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
     }
 
-    /// Moves this process's heap and stacks to the first of these nodes, by the system's numbers, that has room.
-    /// Pages on any of them stay, and all of them in a dry run.
+    /// Moves this process's heap and stacks to the first of these nodes, by the system's numbers, that has
+    /// room. Pages on any of them stay, and all of them in a dry run.
     ///
     /// # Errors
     /// If this process's mappings, or the nodes of their pages, cannot be read.

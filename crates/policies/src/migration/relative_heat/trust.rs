@@ -17,7 +17,8 @@ const PRIOR: f64 = 0.05;
 /// Base pages that are taken to have been demoted before, and had what they were to have.
 const PRIOR_PAGES: f64 = 512.0;
 
-/// Weight of earlier moves, by decision: after 100 decisions an eighth of it is left, and moves are tried again.
+/// Weight of earlier moves, by decision: after 100 decisions an eighth of it is left, and moves are tried
+/// again.
 const KEPT: f64 = 0.98;
 
 /// Pages that a decision moves.
