@@ -21,6 +21,11 @@ const PRIOR_PAGES: f64 = 512.0;
 /// again.
 const KEPT: f64 = 0.98;
 
+/// The share of an epoch's accesses that pages had, `None` if it had too few.
+pub(super) trait ShareOf: Fn(&[(TaskId, u64, u64)]) -> Option<f64> {}
+
+impl<F: Fn(&[(TaskId, u64, u64)]) -> Option<f64>> ShareOf for F {}
+
 /// Pages that a decision moves.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,11 +57,11 @@ impl Open {
         }
     }
 
-    /// Ends an epoch; returns what is to be measured.
-    fn end_epoch(&mut self) -> impl Iterator<Item = Moved> {
+    /// Ends an epoch; returns pages whose moves are to be measured, and the share that they have now.
+    fn end_epoch(&mut self, share_of: impl ShareOf) -> impl Iterator<Item = (Moved, f64)> {
         self.epoch += 1;
         let due = self.moved.partition_point(|moved| moved.epoch + EPOCHS <= self.epoch);
-        self.moved.drain(..due)
+        self.moved.drain(..due).filter_map(move |moved| share_of(&moved.pages).map(|share| (moved, share)))
     }
 }
 
@@ -80,14 +85,12 @@ impl Trust {
         self.open.record(pages, accesses);
     }
 
-    /// Ends an epoch; `share_of` returns the share of its accesses that pages had, `None` if it had too few.
-    pub fn end_epoch(&mut self, share_of: impl Fn(&[(TaskId, u64, u64)]) -> Option<f64>) {
+    /// Ends an epoch.
+    pub fn end_epoch(&mut self, share_of: impl ShareOf) {
         (self.promised, self.kept) = (self.promised * KEPT, self.kept * KEPT);
-        for Moved { pages, share: promised, .. } in self.open.end_epoch() {
-            if let Some(share) = share_of(&pages) {
-                self.promised += promised;
-                self.kept += share.min(promised);
-            }
+        for (Moved { share: promised, .. }, share) in self.open.end_epoch(share_of) {
+            self.promised += promised;
+            self.kept += share.min(promised);
         }
     }
 }
@@ -114,14 +117,12 @@ impl Regret {
         self.open.record(pages, accesses);
     }
 
-    /// Ends an epoch; `share_of` returns the share of its accesses that pages had, `None` if it had too few.
-    pub fn end_epoch(&mut self, share_of: impl Fn(&[(TaskId, u64, u64)]) -> Option<f64>) {
+    /// Ends an epoch.
+    pub fn end_epoch(&mut self, share_of: impl ShareOf) {
         (self.base_pages, self.beyond) = (self.base_pages * KEPT, self.beyond * KEPT);
-        for Moved { pages, share: expected, .. } in self.open.end_epoch() {
-            if let Some(share) = share_of(&pages) {
-                self.base_pages += pages.iter().map(|&(_, start, end)| (end - start) as f64).sum::<f64>();
-                self.beyond += share - expected;
-            }
+        for (Moved { pages, share: expected, .. }, share) in self.open.end_epoch(share_of) {
+            self.base_pages += pages.iter().map(|&(_, start, end)| (end - start) as f64).sum::<f64>();
+            self.beyond += share - expected;
         }
     }
 }
