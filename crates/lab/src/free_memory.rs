@@ -39,7 +39,7 @@ pub fn settings(machine: &Machine, layout: &Layout) -> Vec<Write> {
     let per_vcpu = cpus.div_ceil(layout.vcpu_initiators.len() as u64);
     vec![
         write(MIN_FREE_KBYTES, (kib * PER_KIB).isqrt().clamp(least, most)),
-        write(LISTS_FRACTION, FRACTION_MIN * per_vcpu.max(1)),
+        write(LISTS_FRACTION, FRACTION_MIN * per_vcpu),
     ]
 }
 

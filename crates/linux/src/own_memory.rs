@@ -43,3 +43,21 @@ fn is_anonymous(map: &MemoryMap) -> bool {
     let is_own = matches!(map.pathname, MMapPath::Anonymous | MMapPath::Heap | MMapPath::Stack);
     is_own && map.perms.contains(used)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::sys::Mode;
+
+    #[test]
+    fn memory_policy_of_the_thread_is_seen() {
+        let seen = |mode, nodes: &[NodeId]| {
+            sys::set_memory_policy(mode, nodes).expect("a memory policy");
+            sys::memory_policy_is_default().expect("the memory policy")
+        };
+        let test = move || assert!(seen(Mode::Default, &[]) && !seen(Mode::Preferred, &[NodeId(0)]));
+        thread::spawn(test).join().expect("both are seen");
+    }
+}

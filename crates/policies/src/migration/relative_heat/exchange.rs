@@ -39,7 +39,7 @@ pub(super) struct Draft<'p> {
     pub totals: Vec<Total>,
     /// Spans on the fastest tier, coolest last.
     pub victims: Vec<Pages>,
-    /// Those of them whose place others take.
+    /// Those of them whose place others take in this epoch.
     pub exchanged: Vec<Pages>,
     /// Base pages to be demoted, and at most.
     pub demoted: u64,
@@ -149,6 +149,7 @@ impl RelativeHeat {
             let is_demotion = |planned: &Planned| planned.reason == Reason::MakeRoom;
             let demotions = draft.plan.actions()[before..].iter().take_while(|planned| is_demotion(planned));
             draft.plan.truncate(before + demotions.count());
+            draft.exchanged.clear();
         } else {
             promoted.extend(exchanged);
         }

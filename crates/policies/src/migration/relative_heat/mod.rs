@@ -521,7 +521,7 @@ impl Migration for RelativeHeat {
         self.relieve(view, &blocks, &mut draft);
         self.spread(&mut draft);
         let promises = self.promote(hot, &mut draft);
-        let (exchanged, saved_ns) = (std::mem::take(&mut draft.exchanged), draft.saved_ns);
+        let Draft { exchanged, saved_ns, .. } = draft;
         let saved_ns = saved_ns + self.collapse(&blocks, &view.nodes, plan);
         promises.iter().for_each(|pages| self.trust.promise(pages, accesses));
         exchanged.iter().for_each(|pages| self.regret.record(pages, accesses));
