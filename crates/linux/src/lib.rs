@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod input;
 pub mod live;
 pub mod machines;
+mod mappings;
 pub mod measure;
 pub mod movers;
 mod own_memory;

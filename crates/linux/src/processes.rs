@@ -147,11 +147,20 @@ pub fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Resident base pages of a process, the second field of proc_pid_statm(5): 0 for a kernel thread, `None` if
-/// there is no such process.
+/// Resident base pages of a process: 0 for a kernel thread, `None` if there is no such process.
 pub fn resident_pages(pid: i32) -> Option<u64> {
+    size(pid, 1)
+}
+
+/// Those of them that are pages of files or shared memory.
+pub fn shared_pages(pid: Pid) -> Option<u64> {
+    size(pid.as_raw_nonzero().get(), 2)
+}
+
+/// A field of proc_pid_statm(5), the first being 0.
+fn size(pid: i32, field: usize) -> Option<u64> {
     let figures = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    figures.split(' ').nth(1)?.parse().ok()
+    figures.split(' ').nth(field)?.parse().ok()
 }
 
 /// A process by its id; `None` if there is no such process with memory.

@@ -25,6 +25,7 @@ mod monitors;
 mod nodes;
 mod non_temporal;
 mod place;
+mod shared_memory;
 mod shell;
 mod steady;
 #[path = "../support/mod.rs"]

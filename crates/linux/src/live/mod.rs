@@ -16,6 +16,7 @@ use crate::movers::{Moved, Mover, collapse, nodes_of, split};
 use crate::own_memory;
 use crate::processes::{self, LargeProcesses, Process};
 use crate::sensors::regions::Kind;
+use crate::sensors::shared_memory::Alias;
 use crate::sensors::{Changed, OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
 use crate::sys::time::thread_time;
@@ -29,6 +30,9 @@ const CHUNK: usize = 1 << 12;
 
 /// What splits or collapses the 2 MiB of a process that begin at a base page.
 type Resize = fn(Pid, u64) -> Moved;
+
+/// How base pages of a process are moved.
+type MovePages = fn(&mut Mover, Pid, &[(u64, NodeId)]) -> Vec<Moved>;
 
 /// KiB per base page.
 const PAGE_KIB: u64 = 4;
@@ -139,8 +143,11 @@ impl Live {
     pub fn watch(&mut self, processes: Vec<Process>) {
         let identities = self.watched.processes.iter().map(Process::identity);
         let unchanged = processes.iter().map(Process::identity).eq(identities);
-        self.watched.processes = processes;
+        let before = std::mem::replace(&mut self.watched.processes, processes);
         if !unchanged {
+            let of = |all: &[Process], id| all.iter().find(|one| task(one.pid) == id).map(Process::identity);
+            let now = &self.watched.processes;
+            self.watched.shared.keep(|id| of(&before, id).is_some_and(|known| of(now, id) == Some(known)));
             self.sensors.watch(&mut self.watched);
             self.forget_if_lost();
         }
@@ -258,27 +265,59 @@ impl Live {
         }));
     }
 
+    /// Moves pages of a process, all of one size, those of shared memory by any process that has them.
+    fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
+        let mut results = Vec::with_capacity(moves.len());
+        for chunk in moves.chunks(CHUNK) {
+            let nodes = &self.watched.numbers.nodes;
+            let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
+            let pages: Vec<(u64, NodeId)> = chunk.iter().map(expect_move).map(named).collect();
+            let mut moved = self.move_present(pid, size, &pages, Mover::move_pages);
+            self.move_shared(pid, size, &pages, &mut moved);
+            results.extend(moved);
+        }
+        results
+    }
+
+    /// Moves pages that a process did not move since others have them: by it, and by the others in turn.
+    fn move_shared(&mut self, pid: Pid, size: PageSize, pages: &[(u64, NodeId)], moved: &mut [Moved]) {
+        let aliases: Vec<Alias> = self.watched.shared.of_owner(task(pid)).cloned().collect();
+        let is_shared = |page: u64| aliases.iter().any(|alias| alias.owned_pages().contains(&page));
+        let is_left = |moved: &Moved| matches!(moved, Err(Refusal::NotAllowed | Refusal::Gone));
+        let mut left: Vec<usize> =
+            (0..pages.len()).filter(|&at| is_left(&moved[at]) && is_shared(pages[at].0)).collect();
+        let own = aliases.first().map(|_| (pid, None));
+        for (pid, alias) in own.into_iter().chain(aliases.iter().map(|alias| (alias.pid, Some(alias)))) {
+            let has = |page| alias.is_none_or(|alias| alias.owned_pages().contains(&page));
+            let name = |page| alias.map_or(page, |alias| alias.task_page(page));
+            let of: Vec<usize> = left.iter().copied().filter(|&at| has(pages[at].0)).collect();
+            let named: Vec<(u64, NodeId)> = of.iter().map(|&at| (name(pages[at].0), pages[at].1)).collect();
+            if named.is_empty() {
+                continue;
+            }
+            let results = self.move_present(pid, size, &named, Mover::move_shared_pages);
+            of.into_iter().zip(results).for_each(|(at, result)| moved[at] = result);
+            left.retain(|&at| moved[at] == Err(Refusal::Gone));
+        }
+    }
+
     /// Moves pages of a process, all of one size. A huge page is moved whole by its first base page; one that
     /// is no longer huge is gone.
-    fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
-        let nodes = &self.watched.numbers.nodes;
-        let wanted = moves.iter().map(expect_move);
-        let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
+    fn move_present(
+        &mut self,
+        pid: Pid,
+        size: PageSize,
+        pages: &[(u64, NodeId)],
+        by: MovePages,
+    ) -> Vec<Moved> {
         if size == PageSize::Base {
-            let mut results = Vec::with_capacity(moves.len());
-            let mut pages: Vec<(u64, NodeId)> = Vec::with_capacity(moves.len().min(CHUNK));
-            for chunk in moves.chunks(CHUNK) {
-                pages.clear();
-                pages.extend(chunk.iter().map(expect_move).map(named));
-                results.extend(self.mover.move_pages(pid, &pages));
-            }
-            return results;
+            return by(&mut self.mover, pid, pages);
         }
         let huge = huge_pages(pid);
-        let there: Vec<bool> = wanted.clone().map(|wanted| huge(wanted.page.0)).collect();
-        let pages = wanted.zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
-        let pages: Vec<(u64, NodeId)> = pages.collect();
-        let mut moved = self.mover.move_pages(pid, &pages).into_iter();
+        let there: Vec<bool> = pages.iter().map(|&(page, _)| huge(page)).collect();
+        let present: Vec<(u64, NodeId)> =
+            pages.iter().zip(&there).filter(|(_, there)| **there).map(|(page, _)| *page).collect();
+        let mut moved = by(&mut self.mover, pid, &present).into_iter();
         let result =
             |there| if there { moved.next().expect("a result for each page") } else { Err(Refusal::Gone) };
         there.into_iter().map(result).collect()
@@ -316,6 +355,7 @@ impl Host for Live {
         view.time = self.watched.now;
         view.nodes = self.node_views();
         view.busy_bp = self.load.busy_bp();
+        self.watched.shared.update(&self.watched.processes, self.begun.elapsed());
         self.sensors.fill(&mut self.watched, view, events);
         self.watched.since = self.watched.now;
         self.watched.changed.clear();

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::frames::Frames;
-use crate::sys;
+use crate::sys::{self, Mapped};
 
 /// Pages per batch: the minimum, below which a call costs more than its pages, and the maximum, above which a
 /// larger one saves nothing (17.5 thousand instructions a page at 1, 9.0 at 64, 8.7 at 512).
@@ -38,8 +38,18 @@ impl Mover {
         Mover { stall, batch: 64, open: Open::default(), frames: Frames::default() }
     }
 
-    /// Moves base pages of a process, given by number (address / 4096), each to its node.
+    /// Moves base pages of a process, given by number (address / 4096), each to its node. Those that other
+    /// processes map, too, are not allowed to move.
     pub fn move_pages(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
+        self.move_mapped(process, Mapped::ByOne, wanted)
+    }
+
+    /// The same, also of pages that other processes map. Needs CAP_SYS_NICE.
+    pub fn move_shared_pages(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
+        self.move_mapped(process, Mapped::ByAny, wanted)
+    }
+
+    fn move_mapped(&mut self, process: Pid, mapped: Mapped, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
         let mut moved = vec![Err(Refusal::Busy); wanted.len()];
         let pagemap = self.frames.pagemap_for(process, wanted);
         let mut done = 0;
@@ -50,7 +60,7 @@ impl Mover {
             let (wanted, moved) = (&wanted[batch.clone()], &mut moved[batch]);
             let elsewhere =
                 pagemap.as_ref().is_some_and(|pagemap| self.frames.all_are_elsewhere(pagemap, wanted));
-            self.open.move_all(process, wanted, elsewhere, moved);
+            self.open.move_all((process, mapped), wanted, elsewhere, moved);
             self.adapt(begin.elapsed());
         }
         moved
@@ -97,18 +107,25 @@ struct Open {
 impl Open {
     /// Moves pages that were not tried before, and returns each outcome. If all are known to be `elsewhere`,
     /// resident but off their target nodes, the kernel is not queried first.
-    fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], elsewhere: bool, moved: &mut [Moved]) {
+    fn move_all(
+        &mut self,
+        of: (Pid, Mapped),
+        wanted: &[(u64, NodeId)],
+        elsewhere: bool,
+        moved: &mut [Moved],
+    ) {
+        let (process, _) = of;
         self.take(wanted, 0..wanted.len());
         if !elsewhere {
             self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
         }
-        self.attempt(process, moved);
+        self.attempt(of, moved);
         for most in RETRIES {
             let busy: Vec<usize> = (0..moved.len()).filter(|&at| moved[at] == Err(Refusal::Busy)).collect();
             for part in busy.chunks(most) {
                 self.take(wanted, part.iter().copied());
                 self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
-                self.attempt(process, moved);
+                self.attempt(of, moved);
             }
         }
     }
@@ -127,11 +144,11 @@ impl Open {
     }
 
     /// Moves them once; none is on its target node yet.
-    fn attempt(&mut self, process: Pid, moved: &mut [Moved]) {
+    fn attempt(&mut self, (process, mapped): (Pid, Mapped), moved: &mut [Moved]) {
         if self.addresses.is_empty() {
             return;
         }
-        match sys::move_pages(process, &self.addresses, Some(&self.to), &mut self.status) {
+        match sys::move_pages(process, &self.addresses, Some((&self.to, mapped)), &mut self.status) {
             Ok(0) => self.settle(moved, after),
             // The statuses may not have been written: query the pages again.
             Ok(_) => self.ask(process, moved, Ok(()), Refusal::Busy),

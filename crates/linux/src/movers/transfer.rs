@@ -7,11 +7,11 @@ use std::io;
 use std::ops::Range;
 
 use memtide_core::policy::{Cancellation, Completion, Frame, Move, Outcome, Refusal};
-use memtide_core::{NodeId, PAGE_BYTES, PageSize, Vpn};
-use procfs::process::MMapPath;
+use memtide_core::{NodeId, PageSize, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::nodes_of;
+use crate::mappings;
 use crate::processes::{self, Process};
 use crate::sensors::task;
 use crate::sys::pagemap::{self, Present};
@@ -222,11 +222,9 @@ impl ProcessMemory for ProcMemory {
         }
         let pid = self.process.pid.as_raw_nonzero().get();
         self.pagemap = Some(File::open(format!("/proc/{pid}/pagemap"))?);
-        let maps = procfs::process::Process::new(pid).and_then(|found| found.maps());
-        let of_kernel =
-            |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
-        let areas = maps.map_err(io::Error::other)?.into_iter().filter(|map| !of_kernel(&map.pathname));
-        Ok(Some(areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES).collect()))
+        let areas =
+            mappings::read(self.process.pid, |mapping| (!mapping.is_of_kernel()).then_some(mapping.pages()));
+        areas.map(Some)
     }
 
     fn present(&self, area: &Range<u64>, most: u64) -> (Vec<Present>, u64) {
@@ -250,9 +248,9 @@ impl ProcessMemory for ProcMemory {
 mod tests {
     use std::time::Duration;
 
-    use memtide_core::Time;
     use memtide_core::epoch::{Limits, PolicyRunner};
     use memtide_core::policy::{Delivery, Event, Migration, Plan, Sensors, View, Wake};
+    use memtide_core::{PAGE_BYTES, Time};
 
     use super::*;
     use crate::live::Live;

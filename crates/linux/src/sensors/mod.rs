@@ -7,6 +7,7 @@ pub mod access_samples;
 pub mod hint_faults;
 pub mod node_traffic;
 pub mod regions;
+pub(crate) mod shared_memory;
 mod task_lifecycle;
 mod tasks;
 mod threads;
@@ -23,6 +24,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time};
 use rustix::process::Pid;
 
 use self::regions::Kind;
+use self::shared_memory::SharedMemory;
 use crate::processes::Process;
 use crate::topology::Numbers;
 
@@ -73,6 +75,8 @@ pub(crate) struct Watched {
     pub changed: Vec<Changed>,
     /// Processes whose pages were found not to be as they were observed.
     pub outdated: Vec<Pid>,
+    /// Memory that several of them map.
+    pub shared: SharedMemory,
 }
 
 /// A change of resident base pages of a process.
@@ -97,6 +101,7 @@ impl Watched {
             lost: false,
             changed: Vec::new(),
             outdated: Vec::new(),
+            shared: SharedMemory::default(),
         }
     }
 
@@ -219,6 +224,7 @@ impl OpenSensors {
             sensor.fill(watched, view, events);
             self.1.set(asked, sensor.answer());
         }
+        watched.shared.rename(events);
         tasks::fill(watched, view);
         view.answers = self.1.clone();
     }

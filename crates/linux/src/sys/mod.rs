@@ -66,8 +66,14 @@ pub fn memory_policy_is_default() -> io::Result<bool> {
     if done == 0 { Ok(mode == libc::MPOL_DEFAULT) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Only pages mapped by no other process (linux/mempolicy.h).
-const MPOL_MF_MOVE: i32 = 1 << 1;
+/// Which pages move (linux/mempolicy.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Those that no other process maps (`MPOL_MF_MOVE`).
+    ByOne = 1 << 1,
+    /// Also others (`MPOL_MF_MOVE_ALL`), which needs CAP_SYS_NICE.
+    ByAny = 1 << 2,
+}
 
 /// Moves base pages of a process, given by their addresses, each to its node; without nodes, queries the node
 /// of each. A page's status is its node, or a negative errno. Returns the number of pages that were not moved
@@ -82,12 +88,12 @@ const MPOL_MF_MOVE: i32 = 1 << 1;
 pub fn move_pages(
     process: Pid,
     addresses: &[u64],
-    to: Option<&[i32]>,
+    to: Option<(&[i32], Mapped)>,
     status: &mut [i32],
 ) -> io::Result<u64> {
     let pages = addresses.len();
-    assert!(status.len() == pages && to.is_none_or(|to| to.len() == pages), "a status for each page");
-    let nodes = to.map_or(null(), <[i32]>::as_ptr);
+    assert!(status.len() == pages && to.is_none_or(|(to, _)| to.len() == pages), "a status for each page");
+    let (nodes, mapped) = to.map_or((null(), Mapped::ByOne), |(to, mapped)| (to.as_ptr(), mapped));
     // SAFETY: three arrays of one length, or no nodes. The kernel only reads the addresses as numbers: the
     // pages are another process's, or keep their content when moved.
     let done = unsafe {
@@ -98,7 +104,7 @@ pub fn move_pages(
             addresses.as_ptr(),
             nodes,
             status.as_mut_ptr(),
-            MPOL_MF_MOVE,
+            mapped as i32,
         )
     };
     u64::try_from(done).map_err(|_| match io::Error::last_os_error() {

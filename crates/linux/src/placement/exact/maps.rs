@@ -1,46 +1,32 @@
-//! A process's memory map.
+//! The ranges of a process's memory map that placement by page fault needs.
 
-use std::fs;
 use std::io;
 use std::ops::Range;
 
+use rustix::process::Pid;
+
+use crate::mappings::{self, Mapping};
 use crate::sys::trace::Tid;
 
 /// Its ranges of private anonymous memory, except for the stack.
 pub fn anonymous(pid: Tid) -> io::Result<Vec<Range<u64>>> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(maps.lines().filter_map(area).filter(Area::is_anonymous).map(|area| area.range).collect())
+    ranges(pid, is_anonymous)
 }
 
 /// Its vDSO (vdso(7)).
 pub fn vdso(pid: Tid) -> io::Result<Range<u64>> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let found = maps.lines().filter_map(area).find(|area| area.name == "[vdso]");
-    found.map(|area| area.range).ok_or_else(|| io::Error::other("the program has no vDSO"))
+    let found = ranges(pid, |mapping| mapping.is_of_kernel() && mapping.name == "[vdso]")?;
+    found.into_iter().next().ok_or_else(|| io::Error::other("the program has no vDSO"))
 }
 
-/// A line of /proc/PID/maps (proc_pid_maps(5)).
-struct Area<'a> {
-    range: Range<u64>,
-    private: bool,
-    inode: &'a str,
-    name: &'a str,
+fn ranges(pid: Tid, is_wanted: impl Fn(&Mapping<'_>) -> bool) -> io::Result<Vec<Range<u64>>> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    mappings::read(pid, |mapping| is_wanted(&mapping).then_some(mapping.addresses))
 }
 
-impl Area<'_> {
-    fn is_anonymous(&self) -> bool {
-        let named = !["", "[heap]"].contains(&self.name) && !self.name.starts_with("[anon:");
-        self.private && self.inode == "0" && !named
-    }
-}
-
-fn area(line: &str) -> Option<Area<'_>> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let private = words.next()?.ends_with('p');
-    let (inode, name) = (words.nth(2)?, words.next().unwrap_or_default().trim());
-    Some(Area { range: number(start)?..number(end)?, private, inode, name })
+fn is_anonymous(mapping: &Mapping<'_>) -> bool {
+    let is_unnamed = matches!(mapping.name, "" | "[heap]") || mapping.name.starts_with("[anon:");
+    !mapping.is_shared() && !mapping.has_file() && is_unnamed
 }
 
 #[cfg(test)]
@@ -49,7 +35,7 @@ mod tests {
 
     #[test]
     fn stack_files_and_kernel_areas_are_not_anonymous() {
-        let anonymous = |line: &str| area(line).expect("an area").is_anonymous();
+        let anonymous = |line: &str| is_anonymous(&Mapping::of(line).expect("a mapping"));
         assert!(anonymous("7f00-7fff rw-p 00000000 00:00 0 "));
         assert!(anonymous("7f00-7fff ---p 00000000 00:00 0"));
         assert!(anonymous("00c6b000-00c8c000 rw-p 00000000 00:00 0                    [heap]"));

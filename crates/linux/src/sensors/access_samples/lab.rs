@@ -1,5 +1,6 @@
 //! Samples of the lab's clock plugin, which names the process by its page table.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -40,8 +41,10 @@ impl Lab {
         Ok(Lab { counters, next, taken: 0, period: 0, roots: BTreeMap::new(), clock: Clock::default() })
     }
 
-    /// Finds the processes of unknown page tables: those that have the sampled page in the sampled frame.
-    fn find_processes(&mut self, samples: &[Sample], watched: &Watched) {
+    /// Finds the processes of unknown page tables: those that have the sampled page in the sampled frame. Of
+    /// memory that processes share, several may have it: the page table is theirs that have most of its
+    /// sampled pages, for these samples alone. Returns the processes of all page tables that are known then.
+    fn find_processes(&mut self, samples: &[Sample], watched: &Watched) -> BTreeMap<u64, Pid> {
         let mut tries: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
         for sample in samples.iter().rev().filter(|sample| !self.roots.contains_key(&sample.root)) {
             let of_root = tries.entry(sample.root).or_default();
@@ -49,11 +52,22 @@ impl Lab {
                 of_root.push(sample);
             }
         }
+        let mut found = BTreeMap::new();
         for (root, samples) in tries {
-            let is_of = |pid| samples.iter().any(|sample| frame(pid, sample.address) == Some(sample.frame));
-            let found = watched.processes.iter().map(|process| process.pid).find(|&pid| is_of(pid));
-            self.roots.extend(found.map(|pid| (root, pid)));
+            let has = |pid, sample: &&&Sample| frame(pid, sample.address) == Some(sample.frame);
+            let pages_of = |pid| samples.iter().filter(|sample| has(pid, sample)).count();
+            let counted = watched.processes.iter().map(|process| (process.pid, pages_of(process.pid)));
+            let mut having: Vec<(Pid, usize)> = counted.filter(|(_, pages)| *pages > 0).collect();
+            // The first of those with most.
+            having.sort_by_key(|(_, pages)| Reverse(*pages));
+            match having[..] {
+                [] => {}
+                [(pid, _)] => _ = self.roots.insert(root, pid),
+                [(pid, _), ..] => _ = found.insert(root, pid),
+            }
         }
+        found.extend(&self.roots);
+        found
     }
 }
 
@@ -79,10 +93,10 @@ impl Source for Lab {
         self.taken = next.saturating_sub(self.next);
         self.next = next;
         self.roots.retain(|_, pid| watched.processes.iter().any(|process| process.pid == *pid));
-        self.find_processes(&samples, watched);
+        let roots = self.find_processes(&samples, watched);
         self.clock.see(samples.last().map(|last| last.guest_ns), watched.now);
         let sampled = samples.iter().filter_map(|sample| {
-            let pid = *self.roots.get(&sample.root)?;
+            let pid = *roots.get(&sample.root)?;
             Some(Sampled {
                 pid,
                 thread: ThreadId(task(pid).0),

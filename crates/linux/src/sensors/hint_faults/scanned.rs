@@ -1,29 +1,27 @@
 //! The mappings that the scanner visits, as Linux's task_numa_work does: no read-only file mappings, which
 //! are shared and stay in place, no inaccessible ones, and no vDSO.
 
+use memtide_core::Vpn;
 use memtide_core::policy::Region;
-use memtide_core::{PAGE_BYTES, Vpn};
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::Pid;
+
+use crate::mappings::{self, Mapping};
 
 /// Base pages from the first to one past the last.
 type Pages = [u64; 2];
 
 /// The mappings visited, by address; `None` if the process has exited or is not accessible.
 pub fn mappings(pid: Pid) -> Vec<Pages> {
-    let maps = Process::new(pid.as_raw_nonzero().get()).and_then(|found| found.maps());
-    let pages = |map: MemoryMap| [map.address.0, map.address.1].map(|address| address / PAGE_BYTES);
-    maps.into_iter().flatten().filter(is_visited).map(pages).collect()
+    let pages = |mapping: Mapping<'_>| {
+        let pages = mapping.pages();
+        is_visited(&mapping).then_some([pages.start, pages.end])
+    };
+    mappings::read(pid, pages).unwrap_or_default()
 }
 
-fn is_visited(map: &MemoryMap) -> bool {
-    let access = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
-    let is_writable = map.perms.contains(MMPermissions::WRITE);
-    match &map.pathname {
-        MMapPath::Path(_) | MMapPath::Vsys(_) => is_writable,
-        MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall => false,
-        _ => map.perms.intersects(access),
-    }
+fn is_visited(mapping: &Mapping<'_>) -> bool {
+    let is_its_own = !mapping.has_file() && !mapping.is_of_kernel() && mapping.is_accessible();
+    is_its_own || mapping.is_writable()
 }
 
 /// The parts of a process's regions in these mappings. Both are in address order; huge pages stay whole.
@@ -46,7 +44,7 @@ pub fn visited(regions: &[Region], mappings: &[Pages]) -> Vec<Region> {
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::{NodeId, PageSize, TaskId};
+    use memtide_core::{NodeId, PAGE_BYTES, PageSize, TaskId};
 
     use super::*;
 

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memtide_core::policy::RegionSampling;
-use procfs::process;
 use rustix::process::Pid;
 
 use super::{CLEARED_MAX, Found, RegionMonitor};
+use crate::mappings::{self, Usage};
 use crate::processes::{self, Identity, Process};
 
 /// Monitoring takes at most 1/N of the time.
@@ -42,14 +42,6 @@ struct Mapping {
     accesses: u32,
     /// Since when its access count is unchanged.
     since: Instant,
-}
-
-/// A mapping as the kernel reports it, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Usage {
-    end: u64,
-    resident: u64,
-    referenced: u64,
 }
 
 impl Smaps {
@@ -130,34 +122,30 @@ fn scan_process(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
     Ok((long, usages(pid)?))
 }
 
-/// Mappings by start address.
-type Usages = BTreeMap<u64, Usage>;
+/// Mappings by start address, with their ends.
+type Usages = BTreeMap<u64, (u64, Usage)>;
 
 fn usages(pid: Pid) -> io::Result<Usages> {
-    let process = process::Process::new(pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-    let maps = process.smaps().map_err(io::Error::other)?;
-    let usage = |map: process::MemoryMap| {
-        let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
-        (map.address.0, Usage { end: map.address.1, resident: of("Rss"), referenced: of("Referenced") })
-    };
-    Ok(maps.0.into_iter().map(usage).collect())
+    let all = mappings::usages(pid)?;
+    Ok(all.into_iter().map(|(addresses, usage)| (addresses.start, (addresses.end, usage))).collect())
 }
 
 /// The current mappings' state; if there are too many, the largest are kept.
 fn judge(before: &[Mapping], long: &Usages, short: &Usages, needs: &RegionSampling) -> Vec<Mapping> {
     let samples = (needs.aggregation.0 / needs.sampling.0).max(1);
-    let mut there: Vec<(&u64, &Usage)> = short.iter().filter(|(_, usage)| usage.resident > 0).collect();
-    there.sort_by_key(|(start, usage)| (std::cmp::Reverse(usage.resident), **start));
+    let there = short.iter().filter(|(_, (_, usage))| usage.resident > 0);
+    let mut there: Vec<(&u64, &(u64, Usage))> = there.collect();
+    there.sort_by_key(|(start, (_, usage))| (std::cmp::Reverse(usage.resident), **start));
     there.truncate(needs.regions_max as usize);
     there.sort_by_key(|(start, _)| **start);
-    let judged = there.into_iter().map(|(start, usage)| {
+    let judged = there.into_iter().map(|(start, (end, usage))| {
         let accesses = (samples * usage.referenced).div_ceil(usage.resident).min(samples) as u32;
         let known = before.iter().find(|known| known.start == start / 4096);
         let alike = |known: &&Mapping| u64::from(known.accesses.abs_diff(accesses)) <= samples / 10;
-        let meanwhile = long.get(start).is_some_and(|usage| usage.referenced * IDLE >= usage.resident);
+        let meanwhile = long.get(start).is_some_and(|(_, usage)| usage.referenced * IDLE >= usage.resident);
         let holds = known.filter(alike).filter(|_| accesses > 0 || !meanwhile);
         let since = holds.map_or_else(Instant::now, |known| known.since);
-        Mapping { start: start / 4096, pages: (usage.end - start) / 4096, accesses, since }
+        Mapping { start: start / 4096, pages: (end - start) / 4096, accesses, since }
     });
     judged.collect()
 }
@@ -179,7 +167,7 @@ mod tests {
     fn usages(all: &[(u64, u64, u64)]) -> Usages {
         let usage = |&(page, resident, referenced): &(u64, u64, u64)| {
             let end = (page + 100) * 4096;
-            (page * 4096, Usage { end, resident: resident * 4096, referenced: referenced * 4096 })
+            (page * 4096, (end, Usage { resident: resident * 4096, referenced: referenced * 4096 }))
         };
         all.iter().map(usage).collect()
     }
