@@ -5,10 +5,11 @@
 //! accesses of all of them. So each such page has one name, its page in the first of the processes, its owner:
 //!
 //! ```text
-//! file         0       100     200     300
+//! file         0       100     200     300     400
 //! process 7    [owner          ]                      200 pages from 5000 on
-//! process 9            [alias  |owner   ]             200 pages from 8000 on
-//!                       5100..  8100..
+//! process 9            [alias  ]                      100 pages from 8000 on: 8000 is 5100 of process 7
+//! process 11                       [owner      ]
+//! process 13           [neither    ]                  its pages keep their names
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,6 +29,10 @@ use crate::sys::time::thread_time;
 /// Resident pages of files and shared memory from which on a process's mappings are read: 16 MiB. Libraries
 /// take less.
 const PAGES_MIN: u64 = 4096;
+
+/// Most shared mappings of a process, and other names of all: of more, pages keep their names.
+const PARTS_MAX: usize = 1 << 14;
+const ALIASES_MAX: usize = 1 << 17;
 
 /// Share of a core for looking which memory is shared: 0.1 %.
 const SHARE: f64 = 0.001;
@@ -160,7 +165,7 @@ fn shared_parts(pid: Pid) -> Vec<(File, Part)> {
         return Vec::new();
     }
     let part = |mapping: Mapping<'_>| is_memory(&mapping).then(|| part_of(pid, &mapping));
-    mappings::read(pid, part).unwrap_or_default()
+    joined(mappings::read(pid, part).unwrap_or_default())
 }
 
 fn part_of(pid: Pid, mapping: &Mapping<'_>) -> (File, Part) {
@@ -168,6 +173,21 @@ fn part_of(pid: Pid, mapping: &Mapping<'_>) -> (File, Part) {
     let (device, inode) = mapping.file;
     let in_file = from..from.saturating_add(pages.end - pages.start);
     ((device.to_owned(), inode), Part { pid, pages: in_file, start: pages.start })
+}
+
+/// Parts with those made one that differ in permissions alone; no more than [`PARTS_MAX`].
+fn joined(mut parts: Vec<(File, Part)>) -> Vec<(File, Part)> {
+    parts.dedup_by(|(next_file, next), (file, part)| {
+        let is_next = next_file == file
+            && next.pages.start == part.pages.end
+            && next.start - part.start == part.pages.end - part.pages.start;
+        if is_next {
+            part.pages.end = next.pages.end;
+        }
+        is_next
+    });
+    parts.truncate(PARTS_MAX);
+    parts
 }
 
 /// Whether a shared mapping is memory of a file: that of a device is not, and the kernel's anonymous files
@@ -179,39 +199,33 @@ fn is_memory(mapping: &Mapping<'_>) -> bool {
 }
 
 /// The other names of pages that are mapped more than once, by task and address; parts by the order of tasks.
+/// A part is another name of the one that contains it, and else it is owned, unless it overlaps one.
 fn aliases(parts: impl IntoIterator<Item = (File, Part)>) -> Vec<Alias> {
-    let mut owned: BTreeMap<File, Vec<Part>> = BTreeMap::new();
+    let mut owned: BTreeMap<File, BTreeMap<u64, Part>> = BTreeMap::new();
     let mut aliases = Vec::new();
     for (file, part) in parts {
-        add(owned.entry(file).or_default(), &part, &mut aliases);
+        let owned = owned.entry(file).or_default();
+        let before = owned.range(..part.pages.end).next_back().map(|(_, known)| known);
+        match before.filter(|known| known.pages.end > part.pages.start) {
+            None => _ = owned.insert(part.pages.start, part),
+            Some(known) => aliases.extend(known.alias(&part)),
+        }
+        if aliases.len() == ALIASES_MAX {
+            break;
+        }
     }
     aliases.sort_by_key(|alias| (alias.task(), alias.pages.start));
     aliases
 }
 
-/// Adds a part of a file to those that have owners, by place in the file: as far as they overlap, it is
-/// another name of theirs, and else it is owned by its task.
-fn add(owned: &mut Vec<Part>, part: &Part, aliases: &mut Vec<Alias>) {
-    let own_name = |page: u64| part.start + (page - part.pages.start);
-    let mut new = Vec::new();
-    let mut from = part.pages.start;
-    let mut own = |pages: Range<u64>| {
-        if !pages.is_empty() {
-            new.push(Part { pid: part.pid, start: own_name(pages.start), pages });
-        }
-    };
-    let first = owned.partition_point(|known| known.pages.end <= from);
-    for known in owned[first..].iter().take_while(|known| known.pages.start < part.pages.end) {
-        let (start, end) = (known.pages.start.max(from), known.pages.end.min(part.pages.end));
-        own(from..start);
-        let owned = known.start + (start - known.pages.start);
-        let pages = own_name(start)..own_name(end);
-        aliases.push(Alias { pid: part.pid, pages, owner: task(known.pid), owned });
-        from = end;
+impl Part {
+    /// This owned part's other name by a part of the file; `None` if it does not contain that.
+    fn alias(&self, part: &Part) -> Option<Alias> {
+        let pages = part.start..part.start + (part.pages.end - part.pages.start);
+        let owned = self.start + part.pages.start.checked_sub(self.pages.start)?;
+        let is_within = part.pages.end <= self.pages.end;
+        is_within.then(|| Alias { pid: part.pid, pages, owner: task(self.pid), owned })
     }
-    own(from..part.pages.end);
-    owned.extend(new);
-    owned.sort_by_key(|known| known.pages.start);
 }
 
 #[cfg(test)]
@@ -240,17 +254,34 @@ mod tests {
     }
 
     #[test]
-    fn first_task_owns_what_it_maps_and_the_next_the_rest() {
+    fn part_is_another_name_of_the_one_that_contains_it() {
         let parts = [
             (1, part(7, 0..200, 5000)),
-            (1, part(9, 100..300, 8000)),
-            (2, part(9, 0..50, 9000)),
-            (1, part(11, 50..400, 0)),
-            (2, part(11, 50..60, 600)),
+            (2, part(7, 0..200, 6000)),
+            (1, part(9, 100..200, 8000)),
+            (1, part(11, 200..300, 0)),
+            (1, part(13, 100..250, 400)),
+            (1, part(13, 190..200, 600)),
+            (1, part(13, 250..300, 700)),
         ];
         let expected =
-            [alias(9, 8000..8100, 7, 5100), alias(11, 0..150, 7, 5050), alias(11, 150..250, 9, 8100)];
+            [alias(9, 8000..8100, 7, 5100), alias(13, 600..610, 7, 5190), alias(13, 700..750, 11, 50)];
         assert_eq!(shared(&parts).aliases, expected);
+    }
+
+    #[test]
+    fn mappings_that_differ_in_permissions_are_one_part() {
+        let file = |inode| ("00:01".to_owned(), inode);
+        let parts = [
+            (file(1), part(7, 0..10, 100)),
+            (file(1), part(7, 10..15, 110)),
+            (file(1), part(7, 15..20, 200)),
+            (file(2), part(7, 20..25, 205)),
+        ];
+        let mut expected = parts.clone().to_vec();
+        expected.remove(1);
+        expected[0].1.pages.end = 15;
+        assert_eq!(joined(parts.to_vec()), expected);
     }
 
     #[test]
@@ -311,11 +342,9 @@ mod tests {
     }
 
     proptest! {
-        /// Each page of a file that is mapped has one owner's name, whichever process accesses it.
+        /// A page and its other names are one page of the file, and an owner's name is the only one.
         #[test]
-        fn each_page_of_a_file_has_one_name(
-            mapped in vec((1u32..5, 0u64..40, 1u64..40), 1..8),
-        ) {
+        fn names_are_of_one_page_of_the_file(mapped in vec((1u32..5, 0u64..40, 1u64..40), 1..8)) {
             let mut parts: Vec<(u64, Part)> = Vec::new();
             // Each at another place in its task.
             for (at, &(task, from, pages)) in (0u64..).zip(&mapped) {
@@ -323,18 +352,16 @@ mod tests {
             }
             parts.sort_by_key(|(_, part)| task(part.pid));
             let shared = shared(&parts);
-            let mut names = BTreeMap::new();
-            for (_, part) in &parts {
-                for (page, own) in part.pages.clone().zip(part.start..) {
-                    let task = task(part.pid);
-                    let alias = shared.aliases_in(task, &(own..own + 1)).next();
-                    let name = alias.map_or((task, own), |alias| (alias.owner, alias.owner_page(own)));
-                    prop_assert_eq!(*names.entry(page).or_insert(name), name);
-                    if let Some(alias) = alias {
-                        prop_assert_eq!(alias.task_page(name.1), own);
-                        prop_assert!(shared.aliases_in(name.0, &(name.1..name.1 + 1)).next().is_none());
-                    }
-                }
+            let in_file: BTreeMap<(TaskId, u64), u64> = parts
+                .iter()
+                .flat_map(|(_, part)| (part.start..).map(|own| (task(part.pid), own)).zip(part.pages.clone()))
+                .collect();
+            for (&(task, own), page) in &in_file {
+                let Some(alias) = shared.aliases_in(task, &(own..own + 1)).next() else { continue };
+                let owned = alias.owner_page(own);
+                prop_assert_eq!(in_file.get(&(alias.owner, owned)), Some(page));
+                prop_assert_eq!(alias.task_page(owned), own);
+                prop_assert!(shared.aliases_in(alias.owner, &(owned..owned + 1)).next().is_none());
             }
         }
     }
