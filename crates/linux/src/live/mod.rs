@@ -143,11 +143,8 @@ impl Live {
     pub fn watch(&mut self, processes: Vec<Process>) {
         let identities = self.watched.processes.iter().map(Process::identity);
         let unchanged = processes.iter().map(Process::identity).eq(identities);
-        let before = std::mem::replace(&mut self.watched.processes, processes);
+        self.watched.processes = processes;
         if !unchanged {
-            let of = |all: &[Process], id| all.iter().find(|one| task(one.pid) == id).map(Process::identity);
-            let now = &self.watched.processes;
-            self.watched.shared.keep(|id| of(&before, id).is_some_and(|known| of(now, id) == Some(known)));
             self.sensors.watch(&mut self.watched);
             self.forget_if_lost();
         }

@@ -23,26 +23,38 @@ use rustix::process::Pid;
 use super::task;
 use crate::cpu_budget::CpuBudget;
 use crate::mappings::{self, Mapping};
-use crate::processes::{Process, shared_pages};
+use crate::processes::{Identity, Process, shared_pages};
 use crate::sys::time::thread_time;
 
 /// Resident pages of files and shared memory from which on a process's mappings are read: 16 MiB. Libraries
 /// take less.
 const PAGES_MIN: u64 = 4096;
 
-/// Most shared mappings of a process, and other names of all: of more, pages keep their names.
-const PARTS_MAX: usize = 1 << 14;
-const ALIASES_MAX: usize = 1 << 17;
+/// Most shared mappings that are looked at: of more, pages keep their names.
+const PARTS_MAX: usize = 1 << 17;
 
 /// Share of a core for looking which memory is shared: 0.1 %.
 const SHARE: f64 = 0.001;
 
+/// Processor time at a time: other processes wait for the next one.
+const TIME_MAX: Duration = Duration::from_millis(1);
+
 /// The memory that watched processes share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
+    /// By process id.
+    known: BTreeMap<TaskId, Known>,
     /// By process and address.
     aliases: Vec<Alias>,
     budget: CpuBudget,
+}
+
+/// What a process maps.
+#[derive(Debug)]
+struct Known {
+    identity: Identity,
+    parts: Vec<(File, Part)>,
+    read_at: Duration,
 }
 
 /// Other names of an owner's pages. Owner and process are the same if it maps them twice.
@@ -85,25 +97,62 @@ impl Alias {
 
 impl Default for SharedMemory {
     fn default() -> SharedMemory {
-        SharedMemory { aliases: Vec::new(), budget: CpuBudget::share(SHARE) }
+        let (known, aliases) = (BTreeMap::new(), Vec::new());
+        SharedMemory { known, aliases, budget: CpuBudget::share(SHARE) }
     }
 }
 
 impl SharedMemory {
-    /// Looks which memory these processes share, if that is due.
+    /// Looks which memory these processes, sorted by id, share, if that is due: new ones first, then those that
+    /// were read longest ago. Forgets others.
     pub fn update(&mut self, processes: &[Process], now: Duration) {
+        self.keep(processes);
         if !self.budget.is_due(now) {
             return;
         }
         let begun = thread_time();
-        let parts = processes.iter().flat_map(|process| shared_parts(process.pid));
-        self.aliases = aliases(parts);
+        let read_at = |process: &Process| self.known.get(&task(process.pid)).map(|known| known.read_at);
+        let mut longest_ago: Vec<(Option<Duration>, &Process)> =
+            processes.iter().map(|process| (read_at(process), process)).collect();
+        longest_ago.sort_by_key(|(read_at, _)| *read_at);
+        let mut is_changed = false;
+        for (_, process) in longest_ago {
+            is_changed |= self.read(process, now);
+            if thread_time().saturating_sub(begun) > TIME_MAX {
+                break;
+            }
+        }
+        if is_changed {
+            self.find_aliases();
+        }
         self.budget.spend(now, thread_time().saturating_sub(begun));
     }
 
-    /// Forgets what other tasks share.
-    pub fn keep(&mut self, is_kept: impl Fn(TaskId) -> bool) {
-        self.aliases.retain(|alias| is_kept(alias.task()) && is_kept(alias.owner));
+    /// Forgets all other processes.
+    fn keep(&mut self, processes: &[Process]) {
+        let before = self.known.len();
+        let now = |id| processes.binary_search_by_key(&id, |process| task(process.pid)).ok();
+        let is_same =
+            |id, known: &Known| now(id).is_some_and(|at| processes[at].identity() == known.identity);
+        self.known.retain(|&id, known| is_same(id, known));
+        if self.known.len() < before {
+            self.find_aliases();
+        }
+    }
+
+    /// Reads what a process maps; returns whether that has changed.
+    fn read(&mut self, process: &Process, read_at: Duration) -> bool {
+        let before = self.known.remove(&task(process.pid)).map(|known| known.parts).unwrap_or_default();
+        let others: usize = self.known.values().map(|known| known.parts.len()).sum();
+        let mut parts = shared_parts(process.pid);
+        parts.truncate(PARTS_MAX - others);
+        let is_changed = parts != before;
+        self.known.insert(task(process.pid), Known { identity: process.identity(), parts, read_at });
+        is_changed
+    }
+
+    fn find_aliases(&mut self) {
+        self.aliases = aliases(self.known.values().flat_map(|known| &known.parts));
     }
 
     /// Whether no memory is known to be shared.
@@ -175,7 +224,7 @@ fn part_of(pid: Pid, mapping: &Mapping<'_>) -> (File, Part) {
     ((device.to_owned(), inode), Part { pid, pages: in_file, start: pages.start })
 }
 
-/// Parts with those made one that differ in permissions alone; no more than [`PARTS_MAX`].
+/// Parts with those made one that differ in permissions alone.
 fn joined(mut parts: Vec<(File, Part)>) -> Vec<(File, Part)> {
     parts.dedup_by(|(next_file, next), (file, part)| {
         let is_next = next_file == file
@@ -186,7 +235,6 @@ fn joined(mut parts: Vec<(File, Part)>) -> Vec<(File, Part)> {
         }
         is_next
     });
-    parts.truncate(PARTS_MAX);
     parts
 }
 
@@ -200,18 +248,15 @@ fn is_memory(mapping: &Mapping<'_>) -> bool {
 
 /// The other names of pages that are mapped more than once, by task and address; parts by the order of tasks.
 /// A part is another name of the one that contains it, and else it is owned, unless it overlaps one.
-fn aliases(parts: impl IntoIterator<Item = (File, Part)>) -> Vec<Alias> {
-    let mut owned: BTreeMap<File, BTreeMap<u64, Part>> = BTreeMap::new();
+fn aliases<'p>(parts: impl IntoIterator<Item = &'p (File, Part)>) -> Vec<Alias> {
+    let mut owned: BTreeMap<&File, BTreeMap<u64, &Part>> = BTreeMap::new();
     let mut aliases = Vec::new();
     for (file, part) in parts {
         let owned = owned.entry(file).or_default();
-        let before = owned.range(..part.pages.end).next_back().map(|(_, known)| known);
+        let before = owned.range(..part.pages.end).next_back().map(|(_, known)| *known);
         match before.filter(|known| known.pages.end > part.pages.start) {
             None => _ = owned.insert(part.pages.start, part),
-            Some(known) => aliases.extend(known.alias(&part)),
-        }
-        if aliases.len() == ALIASES_MAX {
-            break;
+            Some(known) => aliases.extend(known.alias(part)),
         }
     }
     aliases.sort_by_key(|alias| (alias.task(), alias.pages.start));
@@ -246,7 +291,8 @@ mod tests {
 
     fn shared(parts: &[(u64, Part)]) -> SharedMemory {
         let named = parts.iter().map(|(inode, part)| (("00:01".to_owned(), *inode), part.clone()));
-        SharedMemory { aliases: aliases(named), ..SharedMemory::default() }
+        let named: Vec<(File, Part)> = named.collect();
+        SharedMemory { aliases: aliases(&named), ..SharedMemory::default() }
     }
 
     fn alias(task: u32, pages: Range<u64>, owner: u32, owned: u64) -> Alias {
@@ -320,13 +366,20 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_have_ended_share_nothing() {
-        let parts = [(1, part(7, 0..9, 50)), (1, part(9, 0..9, 80)), (1, part(11, 0..9, 90))];
-        let mut shared = shared(&parts);
-        shared.keep(|task| task != TaskId(9));
+    fn processes_that_have_ended_share_nothing() {
+        let me = crate::processes::one(rustix::process::getpid()).expect("this process");
+        let process = |id| Process { pid: pid(id), ..me.clone() };
+        let known = |id: u32, start| {
+            let parts = vec![(("00:01".to_owned(), 1), part(id, 0..9, start))];
+            (TaskId(id), Known { identity: process(id).identity(), parts, read_at: Duration::ZERO })
+        };
+        let known = BTreeMap::from([known(7, 50), known(9, 80), known(11, 90)]);
+        let mut shared = SharedMemory { known, ..SharedMemory::default() };
+        shared.keep(&[process(7), process(11), process(13)]);
         assert_eq!(shared.aliases, [alias(11, 90..99, 7, 50)]);
-        shared.keep(|task| task != TaskId(7));
-        assert!(shared.is_empty());
+        let other = Process { started_ticks: me.started_ticks + 1, ..process(7) };
+        shared.keep(&[other, process(11)]);
+        assert!(shared.is_empty() && shared.known.len() == 1, "its id was used again");
     }
 
     #[test]
