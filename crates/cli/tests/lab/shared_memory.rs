@@ -8,7 +8,7 @@ use std::{env, thread};
 
 use memtide_core::epoch::Host;
 use memtide_core::policy::{
-    Completion, Delivery, Frame, Move, Plan, Reason, Refusal, RegionSampling, Sensor, Sensors, View,
+    Completion, Delivery, Frame, Move, Outcome, Plan, Reason, Refusal, RegionSampling, Sensor, Sensors, View,
 };
 use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_linux::live::{self, Live};
@@ -111,15 +111,19 @@ fn in_guest(program: &str) {
     let to: Vec<NodeId> = on.iter().map(|on| NodeId(1 - on.0)).collect();
     let alone = Mover::new(stall).move_pages(pid, &[(page, to[0])]);
     assert_eq!(alone, [Err(Refusal::NotAllowed)], "a page of both");
-    let mut plan = Plan::default();
-    for ((page, &from), &to) in places.into_iter().zip(&on).zip(&to) {
-        let (task, page, size, wish) = (live::task(pid), Vpn(page), PageSize::Base, Frame::ANY);
-        plan.push_move(Move { task, page, size, from, to, wish }, Reason::Hot);
-    }
-    host.act(plan.actions());
-    let mut done: Vec<Completion> = Vec::new();
-    host.completions(&mut done);
-    assert!(done.len() == places.len() && done.iter().all(|done| done.outcome.is_made()), "{done:?}");
+    let mut act = |pages: &[u64], reason| {
+        let mut plan = Plan::default();
+        for ((page, &from), &to) in pages.iter().zip(&on).zip(&to) {
+            let (task, page, size, wish) = (live::task(pid), Vpn(*page), PageSize::Base, Frame::ANY);
+            plan.push_move(Move { task, page, size, from, to, wish }, reason);
+        }
+        host.act(plan.actions());
+        let mut done: Vec<Completion> = Vec::new();
+        host.completions(&mut done);
+        done.into_iter().map(|done| done.outcome).collect::<Vec<Outcome>>()
+    };
+    assert_eq!(act(&places[..1], Reason::Request), [Outcome::Refused(Refusal::NotAllowed)]);
+    assert_eq!(act(&places, Reason::Hot), [Outcome::MADE; 6]);
     let of_any = nodes(program.first).into_iter().zip(nodes(program.second));
     let moved: Vec<Option<NodeId>> = of_any.map(|(first, second)| first.or(second)).collect();
     assert_eq!(moved, to.iter().copied().map(Some).collect::<Vec<_>>());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use memtide_core::epoch::Host;
 use memtide_core::policy::{
-    Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Page, Planned, Refusal,
-    SensorRefused, Sensors, View,
+    Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Page, Planned, Reason,
+    Refusal, SensorRefused, Sensors, View,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
@@ -270,7 +270,10 @@ impl Live {
             let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
             let pages: Vec<(u64, NodeId)> = chunk.iter().map(expect_move).map(named).collect();
             let mut moved = self.move_present(pid, size, &pages, Mover::move_pages);
-            self.move_shared(pid, size, &pages, &mut moved);
+            // One user's request does not move pages that are another's, too.
+            if chunk.iter().all(|planned| planned.reason != Reason::Request) {
+                self.move_shared(pid, size, &pages, &mut moved);
+            }
             results.extend(moved);
         }
         results
