@@ -39,6 +39,12 @@ pub trait DaemonHost: Host {
     /// The node of a page of a process; `None` if it is not resident.
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId>;
 
+    /// The watched process that a page of another one belongs to, as memory that both map, and its page there;
+    /// by default its own.
+    fn owner_of(&self, process: &Process, page: Vpn) -> (Pid, Vpn) {
+        (process.pid, page)
+    }
+
     /// The memory of a process, for a transfer.
     fn memory(&self, process: &Process) -> Box<dyn ProcessMemory>;
 
@@ -106,6 +112,10 @@ impl DaemonHost for Live {
 
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId> {
         Live::node_of(self, process, page)
+    }
+
+    fn owner_of(&self, process: &Process, page: Vpn) -> (Pid, Vpn) {
+        Live::owner_of(self, process, page)
     }
 
     fn memory(&self, process: &Process) -> Box<dyn ProcessMemory> {

@@ -158,9 +158,10 @@ impl<H: DaemonHost> Daemon<H> {
         let process = self.host.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
         let process = process.filter(|process| self.may_see(user, process));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
-        let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
-        let region = self.watcher.history.region(task, page);
-        let last = self.watcher.history.last(task, page).map(|made| Last {
+        let page = Vpn(address / PAGE_BYTES);
+        let (owner, its_page) = self.host.owner_of(process, page);
+        let region = self.watcher.history.region(task(owner), its_page);
+        let last = self.watcher.history.last(task(owner), its_page).map(|made| Last {
             from: self.name(made.run.first.from),
             to: self.name(made.run.first.to),
             reason: made.run.reason.to_string(),
@@ -177,6 +178,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         Ok(Why {
             node,
+            owner: (owner != process.pid).then_some(owner.as_raw_nonzero().get()),
             region: region.map(|region| {
                 let pages = region.pages * region.size.base_pages();
                 (region.start.0 * PAGE_BYTES, pages, region.reads, region.writes, region.age)

@@ -124,6 +124,8 @@ pub struct WatchedProcess {
 pub struct Why {
     /// The page's node.
     pub node: Option<String>,
+    /// The process that it belongs to, if that is another one that maps the same memory.
+    pub owner: Option<i32>,
     /// Its region when last observed: first address, base pages, reads, writes, age.
     pub region: Option<(u64, u64, u32, u32, u32)>,
     /// The last decision about it.

@@ -179,6 +179,7 @@ fn processes(status: &Status) -> Table {
 pub fn why(why: &Why) -> Document {
     let columns = [
         ("node", "node"),
+        ("owner_pid", "belongs to process"),
         ("region_start", "region start"),
         ("region_pages", "region, pages of 4 KiB"),
         ("reads", "read samples"),
@@ -191,7 +192,8 @@ pub fn why(why: &Why) -> Document {
         ("seconds_ago", "decided, s ago"),
     ];
     let mut table = Table::new("page", &columns).vertical();
-    let mut row = vec![text(why.node.as_ref())];
+    let owner = why.owner.map_or(Cell::Absent, |pid| Cell::Whole(pid.unsigned_abs().into()));
+    let mut row = vec![text(why.node.as_ref()), owner];
     match why.region {
         Some((start, pages, reads, writes, age)) => row.extend([
             Cell::text(format!("{start:#x}")),
@@ -232,7 +234,7 @@ mod tests {
             refused: None,
             seconds_ago: 2.5,
         };
-        let why = Why { node: Some("nvm".to_owned()), region: None, last: Some(last) };
+        let why = Why { node: Some("nvm".to_owned()), owner: None, region: None, last: Some(last) };
         let text = super::why(&why).text(Format::Table, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
         let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();

@@ -100,6 +100,7 @@ fn in_guest(program: &str) {
         thread::sleep(Duration::from_millis(100));
     }
 
+    assert_eq!(host.owner_of(&both[1], Vpn(page)), (pid, Vpn(page)));
     // Pages of both, of the first, of the second, each to the other node.
     let places = [0, 1, 100, PAGES / 2 - 1, PAGES / 2, PAGES - 1].map(|at| page + at);
     let nodes = |pid| nodes_of(pid, &places).expect("nodes");

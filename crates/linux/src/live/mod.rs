@@ -134,6 +134,14 @@ impl Live {
         self.watched.number(nodes.first().copied()??)
     }
 
+    /// The watched process that a page of another one belongs to, as memory that both map, and its page there;
+    /// this process's own page if it shares it with none.
+    pub fn owner_of(&self, process: &Process, page: Vpn) -> (Pid, Vpn) {
+        let named = self.watched.shared.owner_of(task(process.pid), page.0);
+        let owned = named.and_then(|(owner, page)| Some((self.process(owner)?.pid, Vpn(page))));
+        owned.unwrap_or((process.pid, page))
+    }
+
     /// Errors since the last call.
     pub fn take_troubles(&mut self) -> Vec<String> {
         std::mem::take(&mut self.watched.troubles)

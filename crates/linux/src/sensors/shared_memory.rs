@@ -168,6 +168,12 @@ impl SharedMemory {
         self.aliases[first..].iter().take_while(move |alias| alias.task() == task && alias.pages.start < end)
     }
 
+    /// The owner of a task's page, and its page there; `None` if the task owns it.
+    pub fn owner_of(&self, task: TaskId, page: u64) -> Option<(TaskId, u64)> {
+        let alias = self.aliases_in(task, &(page..page + 1)).next()?;
+        Some((alias.owner, alias.owner_page(page)))
+    }
+
     /// The other names of an owner's pages.
     pub fn of_owner(&self, owner: TaskId) -> impl Iterator<Item = &Alias> {
         self.aliases.iter().filter(move |alias| alias.owner == owner)
