@@ -86,20 +86,25 @@ impl Program {
 fn in_guest(program: &str) {
     let program = Program::start(program);
     let (pid, page) = (program.first, program.page);
-    let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
-    let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000)).require(Sensor::Regions(SAMPLING));
-    let stall = Duration::from_millis(20);
-    let mut host = Live::new(numbers, &sensors, Some(Kind::Smaps), stall, false).expect("smaps");
     let both = [program.first, program.second].map(|pid| processes::one(pid).expect("a process"));
-    host.watch(both.to_vec());
-
-    // With the accesses of the second process, though they are the first one's pages.
-    let begun = Instant::now();
-    while seen(&mut host, &program) != [PAGES, PAGES, 0] {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?} pages", seen(&mut host, &program));
-        thread::sleep(Duration::from_millis(100));
-    }
-
+    let stall = Duration::from_millis(20);
+    let watching = |sampling| {
+        let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
+        let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000));
+        let sensors = sensors.require(Sensor::Regions(sampling));
+        let mut host = Live::new(numbers, &sensors, Some(Kind::Smaps), stall, false).expect("smaps");
+        host.watch(both.to_vec());
+        // With the accesses of the second process, though they are the first one's pages.
+        let begun = Instant::now();
+        while seen(&mut host, &program) != [PAGES, PAGES, 0] {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?} pages", seen(&mut host, &program));
+            thread::sleep(Duration::from_millis(100));
+        }
+        host
+    };
+    // With writes, by samples of the pages; without them, page by page.
+    watching(RegionSampling { writes: true, ..SAMPLING });
+    let mut host = watching(SAMPLING);
     assert_eq!(host.owner_of(&both[1], Vpn(page)), (pid, Vpn(page)));
     // Pages of both, of the first, of the second, each to the other node.
     let places = [0, 1, 100, PAGES / 2 - 1, PAGES / 2, PAGES - 1].map(|at| page + at);

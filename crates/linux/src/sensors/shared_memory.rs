@@ -179,6 +179,16 @@ impl SharedMemory {
         self.aliases.iter().filter(move |alias| alias.owner == owner)
     }
 
+    /// Pages of an owner that have other names, resident or not; more if mappings of others overlap in part.
+    pub fn owned_pages(&self, owner: TaskId) -> u64 {
+        let mut largest: BTreeMap<u64, u64> = BTreeMap::new();
+        for alias in self.of_owner(owner) {
+            let pages = largest.entry(alias.owned).or_default();
+            *pages = (alias.pages.end - alias.pages.start).max(*pages);
+        }
+        largest.values().sum()
+    }
+
     /// Gives each sampled access the owner's name of its page.
     pub fn rename(&self, events: &mut [Event]) {
         if self.is_empty() {
@@ -318,7 +328,9 @@ mod tests {
         ];
         let expected =
             [alias(9, 8000..8100, 7, 5100), alias(13, 600..610, 7, 5190), alias(13, 700..750, 11, 50)];
-        assert_eq!(shared(&parts).aliases, expected);
+        let shared = shared(&parts);
+        assert_eq!(shared.aliases, expected);
+        assert_eq!([7, 11, 13].map(|task| shared.owned_pages(TaskId(task))), [110, 50, 0]);
     }
 
     #[test]

@@ -1,23 +1,21 @@
 //! Accesses by region: a monitor finds regions of equal access, a sample of their pages gives the node.
 
-mod by_owner;
 mod damon;
 mod exact;
 mod located;
 mod location_cache;
 mod monitors;
 mod sampled;
+mod shared_memory;
 mod smaps;
 mod soft_dirty;
 
 use std::io;
 use std::ops::Range;
 
+use memtide_core::Vpn;
 use memtide_core::policy::{Answer, Event, Region, RegionSampling, Sensor, View};
-use memtide_core::{TaskId, Vpn};
-use rustix::process::Pid;
 
-use self::by_owner::by_owner;
 pub use self::damon::Damon;
 use self::exact::PageFrames;
 use self::located::{Located, Run};
@@ -27,7 +25,6 @@ pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusab
 use self::sampled::PageSampler;
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
-use super::shared_memory::SharedMemory;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};
 use crate::cpu_budget::CpuBudget;
 use crate::processes::{FORBIDDEN, Process};
@@ -124,68 +121,33 @@ impl RegionSensor {
         let RegionSensor { writes, sampler, page_frames, locations, .. } = self;
         let pid = process.pid;
         if let Some(writes) = writes {
-            let Watched { numbers, troubles, .. } = watched;
+            let Watched { numbers, troubles, shared, .. } = watched;
+            let places = shared_memory::places(pid, shared, |id| numbers.of_node(id));
             let written = |pages: &[u64]| written(writes, process, pages, troubles);
-            return sampler.runs(pid, found, pages, |id| numbers.of_node(id), written);
+            return sampler.runs(found, pages, places, written);
         }
         let watched: &Watched = watched;
         let number = |id| watched.number(id);
-        let left = frames_left.checked_sub(process.resident_pages).filter(|_| page_frames.are_readable());
+        let resident = process.resident_pages + watched.shared.owned_pages(task(pid));
+        let resident = resident.min(found.iter().map(|found| found.pages).sum());
+        let left = frames_left.checked_sub(resident).filter(|_| page_frames.are_readable());
         *frames_left = left.unwrap_or(*frames_left);
         let epochs = if left.is_some() { LOOKED_UP_EPOCHS } else { 1 };
         locations.runs(process, found, watched, epochs, |missing| {
             if left.is_some()
                 && let Some(mut runs) = page_frames.runs(pid, missing, number)
             {
-                add_others(&mut runs, missing, task(pid), &watched.shared, |pid, pages| {
+                shared_memory::add_others(&mut runs, missing, task(pid), &watched.shared, |pid, pages| {
                     page_frames.runs(pid, pages, number)
                 });
                 return Ok(runs);
             }
             let missing: Vec<Found> = within(found, missing).collect();
-            let runs = sampler.runs(pid, &missing, pages, number, |pages| vec![false; pages.len()])?;
+            let places = shared_memory::places(pid, &watched.shared, number);
+            let runs = sampler.runs(&missing, pages, places, |pages| vec![false; pages.len()])?;
             Ok(runs.concat())
         })
     }
-}
-
-/// Adds pages of shared memory that are only in the page tables of other processes than their owner.
-fn add_others(
-    runs: &mut Vec<Run>,
-    pages: &[Range<u64>],
-    owner: TaskId,
-    shared: &SharedMemory,
-    mut look_up: impl FnMut(Pid, &[Range<u64>]) -> Option<Vec<Run>>,
-) {
-    for alias in shared.of_owner(owner) {
-        let missing = gaps(runs, pages, &alias.owned_pages());
-        let named: Vec<Range<u64>> =
-            missing.iter().map(|gap| alias.task_page(gap.start)..alias.task_page(gap.end)).collect();
-        if named.is_empty() {
-            continue;
-        }
-        runs.extend(look_up(alias.pid, &named).unwrap_or_default().into_iter().map(|run| {
-            let size = alias.size_of(run.located.size);
-            let start = alias.owner_page(run.start);
-            Run { start, end: start + (run.end - run.start), located: Located { size, ..run.located } }
-        }));
-        runs.sort_by_key(|run| run.start);
-    }
-}
-
-/// What these runs lack of some pages, as far as it is in a range; all in order of address.
-fn gaps(runs: &[Run], pages: &[Range<u64>], within: &Range<u64>) -> Vec<Range<u64>> {
-    let mut gaps = Vec::new();
-    for pages in pages {
-        let (mut at, end) = (pages.start.max(within.start), pages.end.min(within.end));
-        let first = runs.partition_point(|run| run.end <= at);
-        for run in runs[first..].iter().take_while(|run| run.start < end) {
-            gaps.extend((at < run.start).then_some(at..run.start));
-            at = run.end;
-        }
-        gaps.extend((at < end).then_some(at..end));
-    }
-    gaps
 }
 
 /// The parts of regions in these pages, both in order of address.
@@ -261,7 +223,7 @@ impl Sense for RegionSensor {
             Err(error) => return self.failed(&error, watched),
         };
         (self.failures, self.has_worked) = (0, true);
-        let all = by_owner(&watched.shared, &watched.processes, all);
+        let all = shared_memory::by_owner(&watched.shared, &watched.processes, all);
         self.locations.keep(&watched.processes);
         view.region_samples = self.monitor.monitor.samples();
         let pages = sampled::pages_of_each(all.iter().map(Vec::len).sum());
@@ -286,8 +248,6 @@ impl Sense for RegionSensor {
 #[cfg(test)]
 #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 mod tests {
-    use memtide_core::{NodeId, PageSize};
-
     use super::*;
 
     #[test]
@@ -298,17 +258,5 @@ mod tests {
         assert_eq!(cut(&[0..20, 30..35]), all);
         assert_eq!(cut(&[5..12, 15..16, 32..40]), [found(5, 5), found(10, 2), found(15, 1), found(32, 3)]);
         assert_eq!(cut(&[20..30]), []);
-    }
-
-    const LOCATED: Located = Located { node: NodeId(0), size: PageSize::Base, written: false };
-
-    #[test]
-    fn gaps_are_the_pages_without_a_run() {
-        let run = |start, end| Run { start, end, located: LOCATED };
-        let runs = [run(10, 20), run(20, 25), run(30, 40)];
-        assert_eq!(gaps(&runs, &[0..12, 18..50], &(5..45)), [5..10, 25..30, 40..45]);
-        assert_eq!(gaps(&runs, &[0..12, 18..50], &(60..70)), []);
-        assert_eq!(gaps(&[], &[0..12, 18..50], &(5..20)), [5..12, 18..20]);
-        assert_eq!(gaps(&runs, &[10..25], &(0..100)), []);
     }
 }

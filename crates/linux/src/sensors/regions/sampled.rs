@@ -5,12 +5,9 @@ use std::io;
 use memtide_core::{NodeId, PageSize};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::process::Pid;
 
 use super::Found;
 use super::located::{Located, Run, Sample, refine, runs};
-use crate::movers::nodes_of;
-use crate::sys::pagemap::huge_pages;
 
 /// Sampled pages per region (maximum, minimum) and over all regions. Each costs the kernel thousands of
 /// instructions.
@@ -25,6 +22,9 @@ const REFINED_MAX: usize = 512;
 #[derive(Debug)]
 pub struct PageSampler(Xoshiro256PlusPlus);
 
+/// Node and size of a page.
+pub type Place = (NodeId, PageSize);
+
 /// Sampled pages per region, if there are this many.
 pub fn pages_of_each(regions: usize) -> u64 {
     (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX)
@@ -36,35 +36,28 @@ impl PageSampler {
         PageSampler(Xoshiro256PlusPlus::seed_from_u64(1))
     }
 
-    /// The runs of each region of a process, by this many of its pages; `written` says of each page whether
-    /// it was written recently.
+    /// The runs of each region, by this many of its pages: `places` says where pages are, and `written` of
+    /// each whether it was written recently.
     ///
     /// # Errors
-    /// If the kernel does not tell the pages' nodes.
+    /// Those of `places`.
     pub fn runs(
         &mut self,
-        pid: Pid,
         found: &[Found],
         pages: u64,
-        number: impl Fn(NodeId) -> Option<NodeId>,
+        mut places: impl FnMut(&[u64]) -> io::Result<Vec<Option<Place>>>,
         written: impl FnOnce(&[u64]) -> Vec<bool>,
     ) -> io::Result<Vec<Vec<Run>>> {
+        let located =
+            |place: Option<Place>, written| place.map(|(node, size)| Located { node, size, written });
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.draw_pages(found, pages)).collect();
         let all = asked.concat();
-        let nodes = nodes_of(pid, &all)?;
-        let written = written(&all);
-        let huge = huge_pages(pid);
-        let place = |id: Option<NodeId>, page, written| {
-            let size = if huge(page) { PageSize::Huge } else { PageSize::Base };
-            Some(Located { node: number(id?)?, size, written })
-        };
-        let located = nodes.iter().zip(&all).zip(written);
-        let mut located = located.map(|((&id, &page), written)| (page, place(id, page, written)));
+        let of_all = all.iter().zip(places(&all)?).zip(written(&all));
+        let mut of_all = of_all.map(|((&page, place), written)| (page, located(place, written)));
         let mut samples: Vec<Vec<Sample>> =
-            asked.iter().map(|asked| located.by_ref().take(asked.len()).collect()).collect();
+            asked.iter().map(|asked| of_all.by_ref().take(asked.len()).collect()).collect();
         refine(&mut samples, REFINED_MAX, |pages| {
-            let nodes = nodes_of(pid, pages)?;
-            Ok(nodes.iter().zip(pages).map(|(&id, &page)| place(id, page, false)).collect())
+            Ok(places(pages)?.into_iter().map(|place| located(place, false)).collect())
         })?;
         Ok(found.iter().zip(&samples).map(|(found, samples)| runs(found, samples)).collect())
     }
