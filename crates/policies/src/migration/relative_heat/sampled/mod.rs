@@ -39,9 +39,6 @@ pub(super) struct Count {
 pub(super) struct Sampled {
     /// By task and page, each once.
     counts: Vec<Count>,
-    /// Memory for the next epoch's counts.
-    #[serde(skip)]
-    merged: Vec<Count>,
     /// Samples since the last epoch.
     fresh: Vec<Fresh>,
     parallelism: Parallelism,
@@ -91,6 +88,10 @@ impl Fresh {
 impl Count {
     pub fn new(task: TaskId, page: u64, weight: Weight) -> Count {
         Count { task, accesses: weight.accesses as f32, squares: weight.squares as f32, page }
+    }
+
+    fn page(&self) -> (TaskId, u64) {
+        (self.task, self.page)
     }
 
     pub fn number(&self) -> u128 {
@@ -252,30 +253,39 @@ impl Sampled {
     }
 
     fn merge(&mut self, fresh: &[Fresh], kept: f64) {
-        let mut all = std::mem::take(&mut self.merged);
-        let mut add = |(task, page), weight: Weight| {
-            if weight.accesses > 0.0 {
-                all.push(Count::new(task, page, weight));
-            }
-        };
-        let mut newer = fresh.chunk_by(|a, b| a.page() == b.page()).peekable();
-        for older in &self.counts {
-            let page = (older.task, older.page);
-            while let Some(samples) = newer.next_if(|samples| samples[0].page() < page) {
-                add(samples[0].page(), weight_of(samples));
-            }
-            let more =
-                newer.next_if(|samples| samples[0].page() == page).map_or(Weight::default(), weight_of);
-            add(page, older.weight().faded(kept) + more);
-        }
-        newer.for_each(|samples| add(samples[0].page(), weight_of(samples)));
-        self.rest = thin(&mut all, self.weight.accesses / self.samples.max(1.0) * LEAST, self.rest);
+        self.add_fresh(fresh, kept);
+        let all = &mut self.counts;
+        self.rest = thin(all, self.weight.accesses / self.samples.max(1.0) * LEAST, self.rest);
         if all.len() > COUNTS_MAX {
-            let least = sum_of(&all).accesses / COUNTS_MAX as f64;
-            self.rest = thin(&mut all, least, self.rest);
+            let least = sum_of(all).accesses / COUNTS_MAX as f64;
+            self.rest = thin(all, least, self.rest);
         }
-        self.merged = std::mem::replace(&mut self.counts, all);
-        self.merged.clear();
+    }
+
+    /// Adds samples to the counts, which fade: in place, the last page first, as there are many.
+    fn add_fresh(&mut self, fresh: &[Fresh], kept: f64) {
+        let by_page = || fresh.chunk_by(|a, b| a.page() == b.page());
+        let counts = &mut self.counts;
+        let faded = |count: Count| Count::new(count.task, count.page, count.weight().faded(kept));
+        let mut older = counts.len();
+        let mut end = older + by_page().count();
+        counts.resize(end, Count::new(TaskId(0), 0, Weight::default()));
+        for samples in by_page().rev() {
+            let (task, page) = samples[0].page();
+            while older > 0 && counts[older - 1].page() > (task, page) {
+                (older, end) = (older - 1, end - 1);
+                counts[end] = faded(counts[older]);
+            }
+            let mut weight = weight_of(samples);
+            if older > 0 && counts[older - 1].page() == (task, page) {
+                older -= 1;
+                weight = counts[older].weight().faded(kept) + weight;
+            }
+            end -= 1;
+            counts[end] = Count::new(task, page, weight);
+        }
+        counts[..older].iter_mut().for_each(|count| *count = faded(*count));
+        counts.drain(older..end);
     }
 
     /// Calls `push` with all pages of the regions and their rates, in order, where huge pages are cut into
@@ -331,7 +341,7 @@ fn thin(counts: &mut Vec<Count>, least: f64, mut rest: f64) -> f64 {
     counts.retain_mut(|count| {
         let Weight { accesses, squares } = count.weight();
         if squares >= least * accesses {
-            return true;
+            return accesses > 0.0;
         }
         rest += accesses / least;
         let samples = rest.floor();

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use memtide_core::ThreadId;
 use memtide_core::policy::Frame;
 use proptest::prelude::*;
@@ -280,5 +282,29 @@ proptest! {
         let text = serde_json::to_string(&sampled).unwrap();
         let read: Sampled = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(parts(&read, &regions), pages);
+    }
+}
+
+proptest! {
+    #[test]
+    fn counts_are_the_sums_of_all_samples_that_fade(
+        epochs in prop::collection::vec(prop::collection::vec((0u32..3, 0u64..30), 0..40), 1..5),
+    ) {
+        let tasks = [0, 1, 2].map(|task| Region { task: TaskId(task), ..region(0, 30, PageSize::Base) });
+        let all_regions = regions(&tasks);
+        let (mut sampled, mut sums) = (Sampled::default(), BTreeMap::<_, f32>::new());
+        for samples in epochs {
+            sums.values_mut().for_each(|sum| *sum *= 0.9);
+            for (task, page) in samples {
+                let of = AccessSample { task: TaskId(task), ..sample(page, PageSize::Base, 1) };
+                sampled.add(&of, 1.0, IDLE, None);
+                *sums.entry((TaskId(task), page)).or_default() += 100.0;
+            }
+            end_epoch(&mut sampled, &all_regions, 0.9);
+        }
+        prop_assert!(sampled.counts.iter().map(Count::page).eq(sums.keys().copied()));
+        for (count, sum) in sampled.counts.iter().zip(sums.values()) {
+            prop_assert!((count.accesses - sum).abs() < 0.01, "{count:?}: {sum}");
+        }
     }
 }
