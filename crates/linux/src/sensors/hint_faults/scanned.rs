@@ -10,7 +10,7 @@ use crate::mappings::{self, Mapping};
 /// Base pages from the first to one past the last.
 type Pages = [u64; 2];
 
-/// The mappings visited, by address; `None` if the process has exited or is not accessible.
+/// The mappings visited, by address; none if the process has exited or is not accessible.
 pub fn mappings(pid: Pid) -> Vec<Pages> {
     let pages = |mapping: Mapping<'_>| {
         let pages = mapping.pages();
