@@ -39,8 +39,8 @@ pub trait DaemonHost: Host {
     /// The node of a page of a process; `None` if it is not resident.
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId>;
 
-    /// The watched process that a page of another one belongs to, as memory that both map, and its page there;
-    /// by default its own.
+    /// The watched process that a page of another one belongs to, as memory that both map, and its page
+    /// there; by default its own.
     fn owner_of(&self, process: &Process, page: Vpn) -> (Pid, Vpn) {
         (process.pid, page)
     }

@@ -1,7 +1,7 @@
 //! The mappings of a process: /proc/PID/maps (proc_pid_maps(5)) and smaps.
 //!
-//! Names of files are those of other users: any bytes, in any form. A line that is not of the kernel's form is
-//! skipped.
+//! Names of files are those of other users: any bytes, in any form. A line that is not of the kernel's form
+//! is skipped.
 
 use std::fs;
 use std::io;

@@ -134,8 +134,8 @@ impl Live {
         self.watched.number(nodes.first().copied()??)
     }
 
-    /// The watched process that a page of another one belongs to, as memory that both map, and its page there;
-    /// this process's own page if it shares it with none.
+    /// The watched process that a page of another one belongs to, as memory that both map, and its page
+    /// there; this process's own page if it shares it with none.
     pub fn owner_of(&self, process: &Process, page: Vpn) -> (Pid, Vpn) {
         let named = self.watched.shared.owner_of(task(process.pid), page.0);
         let owned = named.and_then(|(owner, page)| Some((self.process(owner)?.pid, Vpn(page))));

@@ -2,7 +2,8 @@
 //!
 //! The buffers of a database, for example, are in the address space of each of its processes. Each of these
 //! accesses some of the pages, and has only those in its page table; what a page is worth shows by the
-//! accesses of all of them. So each such page has one name, its page in the first of the processes, its owner:
+//! accesses of all of them. So each such page has one name, its page in the first of the processes, its
+//! owner:
 //!
 //! ```text
 //! file         0       100     200     300     400
@@ -103,8 +104,8 @@ impl Default for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Looks which memory these processes, sorted by id, share, if that is due: new ones first, then those that
-    /// were read longest ago. Forgets others.
+    /// Looks which memory these processes, sorted by id, share, if that is due: new ones first, then those
+    /// that were read longest ago. Forgets others.
     pub fn update(&mut self, processes: &[Process], now: Duration) {
         self.keep(processes);
         if !self.budget.is_due(now) {

@@ -1,5 +1,5 @@
-//! Regions of memory that several processes map: with its owner, by the accesses of all of them, and where any
-//! of them has its pages.
+//! Regions of memory that several processes map: with its owner, by the accesses of all of them, and where
+//! any of them has its pages.
 
 use std::collections::BTreeMap;
 use std::io;
