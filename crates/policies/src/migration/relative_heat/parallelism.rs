@@ -1,8 +1,17 @@
 //! Memory-level parallelism: how many accesses a thread waits for at a time, by Little's law.
+//!
+//! Of a thread that streams and reads at random in between, the accesses of streams overlap, and the others
+//! stand alone. A sample that comes a little after an earlier one of its thread, which came a little after
+//! another, is of a stream: of that, one of N accesses is N lines after the one before.
+//!
+//! ```text
+//! samples   a       b   c       d   e       by time
+//! page      7   90  9   11  40  12  14      7, 9, 11, 12, 14 are of a stream; 90 and 40 stand alone
+//! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use memtide_core::{ThreadId, Time};
+use memtide_core::{LINE_BYTES, PAGE_BYTES, ThreadId, Time};
 use serde::{Deserialize, Serialize};
 
 /// The running means are of about this many times between a thread's samples; fewer than the minimum say
@@ -16,6 +25,21 @@ const IDLE: f64 = 4.0;
 /// Maximum accesses that a thread waits for at a time, more than processors have.
 const PARALLELISM_MAX: f64 = 256.0;
 
+/// Samples of a thread whose pages are remembered, and the number that its share of streams is the mean of.
+const RECENT: usize = 16;
+const SHARE: u32 = 64;
+
+/// A sample is after an earlier one if it is so many sampling periods of lines further at most.
+const PERIODS: u64 = 4;
+
+/// Samples each after the one before, from which on they are of a stream.
+const ROW: u8 = 3;
+
+/// How many times as long as an access of a stream one that stands alone may be waited for.
+const ALONE_MAX: f64 = 4.0;
+
+const PAGE_LINES: u64 = PAGE_BYTES / LINE_BYTES;
+
 /// Decisions after which a thread without samples is forgotten.
 const DECISIONS: u32 = 16;
 
@@ -28,8 +52,18 @@ pub(super) struct Parallelism {
     threads: Threads,
 }
 
+/// A sample of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub time: Time,
+    pub page: u64,
+    /// Accesses that it stands for, and their latency together, in ns.
+    pub period: u32,
+    pub taken_ns: f64,
+}
+
 /// The latest samples of a thread.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Thread {
     latest: Time,
@@ -40,6 +74,11 @@ struct Thread {
     gap_ns: f64,
     /// Mean latency of the accesses that a sample stands for, together, in ns.
     taken_ns: f64,
+    /// Pages of the latest samples, and how many are in a row up to each; the oldest first.
+    recent: VecDeque<(u64, u8)>,
+    /// Number of samples, up to [`SHARE`], and the share of them that is of streams.
+    samples: u32,
+    streamed: f64,
 }
 
 impl From<Parallelism> for Threads {
@@ -53,13 +92,16 @@ impl TryFrom<Threads> for Parallelism {
 
     fn try_from(threads: Threads) -> Result<Parallelism, String> {
         let is_right = |thread: &Thread| {
-            let Thread { decisions, gaps, gap_ns, taken_ns, .. } = *thread;
+            let Thread { decisions, gaps, gap_ns, taken_ns, ref recent, samples, streamed, .. } = *thread;
             let is_mean = |ns: f64| ns.is_finite() && ns >= 0.0;
             decisions <= DECISIONS
                 && gaps <= GAPS
                 && is_mean(taken_ns)
                 && is_mean(gap_ns)
                 && (gaps == 0 || gap_ns > 0.0)
+                && recent.len() <= RECENT
+                && samples <= SHARE
+                && (0.0..=1.0).contains(&streamed)
         };
         match threads.values().find(|thread| !is_right(thread)) {
             Some(thread) => Err(format!("{thread:?} has no such samples")),
@@ -69,18 +111,19 @@ impl TryFrom<Threads> for Parallelism {
 }
 
 impl Parallelism {
-    /// Adds a thread's sample, which stands for accesses that took this long together. Returns how many
-    /// accesses the thread waits for at a time then, at least 1.
-    pub fn at(&mut self, thread: ThreadId, time: Time, taken_ns: f64) -> f64 {
-        let first = || Thread { latest: time, decisions: 0, gaps: 0, gap_ns: 0.0, taken_ns: 0.0 };
-        let own = self.threads.entry(thread).or_insert_with(first);
+    /// Adds a thread's sample. Returns how many accesses the thread waits for at a time then, if it is of a
+    /// stream or not, at least 1.
+    pub fn at(&mut self, thread: ThreadId, sample: Sample) -> f64 {
+        let Sample { time, page, period, taken_ns } = sample;
+        let own = self.threads.entry(thread).or_insert_with(|| Thread { latest: time, ..Thread::default() });
         let gap_ns = time.since(own.latest).as_ns();
         (own.latest, own.decisions) = (time, 0);
         // Samples of one time come from a host that does not know it better.
         if gap_ns > 0.0 {
             own.add(gap_ns, taken_ns);
         }
-        if own.gaps < GAPS_MIN { 1.0 } else { (own.taken_ns / own.gap_ns).clamp(1.0, PARALLELISM_MAX) }
+        let is_streamed = own.is_streamed(page, period);
+        if own.gaps < GAPS_MIN { 1.0 } else { own.at_a_time(is_streamed) }
     }
 
     /// Forgets threads that have had no sample for long.
@@ -99,6 +142,35 @@ impl Thread {
         self.gap_ns += (gap_ns - self.gap_ns) / f64::from(self.gaps);
         self.taken_ns += (taken_ns - self.taken_ns) / f64::from(self.gaps);
     }
+
+    /// Adds the page of a sample; returns whether it is of a stream.
+    fn is_streamed(&mut self, page: u64, period: u32) -> bool {
+        let reach = PERIODS * (u64::from(period) / PAGE_LINES + 1);
+        let before = self.recent.iter().filter(|(earlier, _)| *earlier < page && page - earlier <= reach);
+        let row = before.map(|(_, row)| row.saturating_add(1)).max().unwrap_or(1);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((page, row));
+        let is_streamed = row >= ROW;
+        self.samples = (self.samples + 1).min(SHARE);
+        self.streamed += (f64::from(u8::from(is_streamed)) - self.streamed) / f64::from(self.samples);
+        is_streamed
+    }
+
+    /// How many accesses it waits for at a time if one is of a stream or not, so that the mean of both is
+    /// that of all: those that stand alone are waited for [`ALONE_MAX`] times as long as those of streams, if
+    /// that is no longer than they take.
+    ///
+    /// ```text
+    /// 1 / mean = (1 - streamed) / alone + streamed / of_stream
+    /// ```
+    fn at_a_time(&self, is_streamed: bool) -> f64 {
+        let waited = 1.0 / (self.taken_ns / self.gap_ns).clamp(1.0, PARALLELISM_MAX);
+        let others = 1.0 - self.streamed;
+        let alone = (waited / (others + self.streamed / ALONE_MAX)).min(1.0);
+        if is_streamed { self.streamed / (waited - others * alone) } else { 1.0 / alone }
+    }
 }
 
 #[cfg(test)]
@@ -110,10 +182,58 @@ mod tests {
 
     const THREAD: ThreadId = ThreadId(0);
 
+    fn sample(time: Time, page: u64, taken_ns: f64) -> Sample {
+        Sample { time, page, period: 64, taken_ns }
+    }
+
     /// What is found in the end if samples of accesses that take 800 ns together come at these times, in ns.
     fn at_a_time(times: impl Iterator<Item = u64>) -> f64 {
         let mut parallelism = Parallelism::default();
-        times.fold(0.0, |_, ns| parallelism.at(THREAD, Time(ns * 1000), 800.0))
+        times.fold(0.0, |_, ns| parallelism.at(THREAD, sample(Time(ns * 1000), 0, 800.0)))
+    }
+
+    /// What is found of samples of these pages, in the end: of the last one that is of a stream, and of the
+    /// last other one. Accesses wait for `mean` at a time.
+    fn of_pages(pages: impl Iterator<Item = (u64, bool)>, mean: f64) -> [f64; 2] {
+        let (mut parallelism, mut found) = (Parallelism::default(), [0.0; 2]);
+        for ((page, is_streamed), at) in pages.zip(0..) {
+            let time = Time::from_ns(100.0 * f64::from(at));
+            found[usize::from(!is_streamed)] = parallelism.at(THREAD, sample(time, page, 100.0 * mean));
+        }
+        found
+    }
+
+    #[test]
+    fn accesses_beside_a_stream_stand_alone() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut mixed = |number: u64| {
+            let others: Vec<u64> = (0..number).map(|_| random.next_u64() % 1_000_000).collect();
+            // Of five samples, four are of a stream.
+            let of = move |(at, page): (u64, u64)| {
+                if at % 5 == 4 { (page, false) } else { (2_000_000 + at, true) }
+            };
+            (0..).zip(others).map(of)
+        };
+        let [streamed, alone] = of_pages(mixed(1000), 2.5);
+        assert!((alone - 1.0).abs() < 0.05 && (streamed - 4.0).abs() < 0.3, "{streamed}, {alone}");
+        let [streamed, alone] = of_pages(mixed(1000), 10.0);
+        assert!((streamed / alone - ALONE_MAX).abs() < 0.2, "{streamed}, {alone}");
+        assert!((0.8 / streamed + 0.2 / alone - 0.1).abs() < 0.005, "{streamed}, {alone}");
+        assert_eq!(of_pages(mixed(1000), 1.0).map(|of| (of * 100.0).round() / 100.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn accesses_of_one_kind_are_waited_for_alike() {
+        let stream = |at: u64| (at * 2, true);
+        let several = |at: u64| (at % 8 * 100_000 + at / 8, true);
+        for [streamed, _] in [of_pages((0..500).map(stream), 6.0), of_pages((0..500).map(several), 6.0)] {
+            assert!((streamed - 6.0).abs() < 0.01, "{streamed}");
+        }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let pages = (0..500).map(|_| (random.next_u64() % 1_000_000, false));
+        assert!((of_pages(pages, 6.0)[1] - 6.0).abs() < 0.2);
+        let [_, one] = of_pages((0..500).map(|_| (7, false)), 6.0);
+        assert!((one - 6.0).abs() < 0.01, "a page is not after itself: {one}");
     }
 
     #[test]
@@ -134,7 +254,8 @@ mod tests {
         for _ in 0..10_000 {
             // Exponential, 100 ns in the mean.
             ns -= 100.0 * libm::log((random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 + 1e-16);
-            sum += parallelism.at(THREAD, Time::from_ns(ns), 400.0) / 10_000.0;
+            sum +=
+                parallelism.at(THREAD, sample(Time::from_ns(ns), random.next_u64() >> 20, 400.0)) / 10_000.0;
         }
         assert!((3.6..4.6).contains(&sum), "{sum} in place of 4");
     }
@@ -152,7 +273,7 @@ mod tests {
     #[test]
     fn threads_without_samples_are_forgotten() {
         let mut parallelism = Parallelism::default();
-        parallelism.at(THREAD, Time::ZERO, 800.0);
+        parallelism.at(THREAD, sample(Time::ZERO, 0, 800.0));
         (0..DECISIONS).for_each(|_| parallelism.end_epoch());
         assert_eq!(parallelism.threads.len(), 1);
         parallelism.end_epoch();
@@ -161,15 +282,19 @@ mod tests {
 
     #[test]
     fn saved_threads_are_checked() {
-        let read = |gaps: u32, gap_ns: f64, decisions: u32| {
-            let thread = format!(
-                r#"{{"latest":5,"decisions":{decisions},"gaps":{gaps},"gap_ns":{gap_ns:?},"taken_ns":0.0}}"#
-            );
-            serde_json::from_str::<Parallelism>(&format!(r#"{{"1":{thread}}}"#))
-        };
-        assert!(read(16, 1.0, 0).is_ok() && read(0, 0.0, 16).is_ok());
-        for (gaps, gap_ns, decisions) in [(u32::MAX, 1.0, 0), (8, -1.0, 0), (8, 0.0, 0), (8, 1.0, u32::MAX)] {
-            assert!(read(gaps, gap_ns, decisions).is_err(), "{gaps}, {gap_ns}, {decisions}");
+        let right = r#"{"1":{"latest":5,"decisions":16,"gaps":8,"gap_ns":1.0,"taken_ns":0.0,
+            "recent":[[9,2]],"samples":64,"streamed":1.0}}"#;
+        let is_right = |text: &str| serde_json::from_str::<Parallelism>(text).is_ok();
+        assert!(is_right(right));
+        for (field, wrong) in [
+            (r#""gaps":8"#, r#""gaps":17"#),
+            (r#""gap_ns":1.0"#, r#""gap_ns":-1.0"#),
+            (r#""gap_ns":1.0"#, r#""gap_ns":0.0"#),
+            (r#""decisions":16"#, r#""decisions":17"#),
+            (r#""samples":64"#, r#""samples":65"#),
+            (r#""streamed":1.0"#, r#""streamed":1.5"#),
+        ] {
+            assert!(right.contains(field) && !is_right(&right.replace(field, wrong)), "{wrong}");
         }
     }
 }

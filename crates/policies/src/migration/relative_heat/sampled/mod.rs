@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::runs::Runs;
 use super::latencies::TAKEN_MAX;
 use super::pages::Pages;
-use super::parallelism::Parallelism;
+use super::parallelism::{self, Parallelism};
 use super::rates::{self, PAGES_MAX, Place, sum_of};
 use super::waits;
 use super::weight::Weight;
@@ -163,7 +163,8 @@ impl Sampled {
         let waited = latency.map_or(1.0, |latency| (latency.as_ns() / idle.as_ns().max(1e-3)).min(1.0));
         let latency_ns = latency.unwrap_or(idle).as_ns().min(TAKEN_MAX * idle.as_ns());
         let taken_ns = f64::from(period) * latency_ns;
-        let at_a_time = self.parallelism.at(thread, time, taken_ns);
+        let at_a_time =
+            self.parallelism.at(thread, parallelism::Sample { time, page: page.0, period, taken_ns });
         let accesses = (f64::from(period) * weight * waited / at_a_time) as f32;
         let wait_ns = wait_ns.map_or(-1.0, |ns| ns as f32);
         self.fresh.push(Fresh { task, wait_ns, time, page: page.0, accesses, size, node });

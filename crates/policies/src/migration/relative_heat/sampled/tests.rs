@@ -116,7 +116,12 @@ fn samples_since_the_last_epoch_are_saved() {
     let add = |sampled: &mut Sampled, at: u64| {
         let time = Time(IDLE.0 * 10 * at);
         let wait_ns = if at < 50 { 100.0 } else { 300.0 };
-        sampled.add(&AccessSample { time, ..sample(at / 10, PageSize::Base, 1) }, 1.0, IDLE, Some(wait_ns));
+        sampled.add(
+            &AccessSample { time, ..sample(10 - at / 10, PageSize::Base, 1) },
+            1.0,
+            IDLE,
+            Some(wait_ns),
+        );
     };
     (0..101).for_each(|at| add(&mut sampled, at));
     let mut read: Sampled = serde_json::from_str(&serde_json::to_string(&sampled).unwrap()).unwrap();
