@@ -29,7 +29,7 @@ const PARALLELISM_MAX: f64 = 256.0;
 const RECENT: usize = 16;
 const SHARE: u32 = 64;
 
-/// A sample is after an earlier one if it is so many sampling periods of lines further at most.
+/// A sample is after an earlier one if it is at most this many sampling periods of lines further on.
 const PERIODS: u64 = 4;
 
 /// Samples each after the one before, from which on they are of a stream.
