@@ -2,10 +2,10 @@
 
 use std::io;
 
-use memtide_core::{NodeId, PAGE_BYTES};
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use memtide_core::NodeId;
 use rustix::process::getpid;
 
+use crate::mappings::{self, Mapping};
 use crate::movers::{Mover, nodes_of};
 use crate::sys;
 
@@ -30,18 +30,16 @@ pub fn move_to(nodes: &[NodeId], mover: &mut Mover) -> io::Result<()> {
 }
 
 fn pages_elsewhere(nodes: &[NodeId]) -> io::Result<Vec<u64>> {
-    let maps = Process::myself().and_then(|own| own.maps()).map_err(io::Error::other)?;
-    let pages = |map: &MemoryMap| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES;
-    let pages: Vec<u64> = maps.iter().filter(|map| is_anonymous(map)).flat_map(pages).collect();
+    let own = mappings::read(getpid(), |mapping| is_anonymous(&mapping).then_some(mapping.pages()))?;
+    let pages: Vec<u64> = own.into_iter().flatten().collect();
     let found = nodes_of(getpid(), &pages)?;
     let is_elsewhere = |node: Option<NodeId>| node.is_some_and(|node| !nodes.contains(&node));
     Ok(pages.into_iter().zip(found).filter(|&(_, node)| is_elsewhere(node)).map(|(page, _)| page).collect())
 }
 
-fn is_anonymous(map: &MemoryMap) -> bool {
-    let used = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
-    let is_own = matches!(map.pathname, MMapPath::Anonymous | MMapPath::Heap | MMapPath::Stack);
-    is_own && map.perms.contains(used)
+fn is_anonymous(mapping: &Mapping<'_>) -> bool {
+    let is_own = matches!(mapping.name, "" | "[heap]" | "[stack]") && !mapping.has_file();
+    is_own && mapping.is_writable() && !mapping.is_shared()
 }
 
 #[cfg(test)]

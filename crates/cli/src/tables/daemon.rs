@@ -234,13 +234,19 @@ mod tests {
             refused: None,
             seconds_ago: 2.5,
         };
-        let why = Why { node: Some("nvm".to_owned()), owner: None, region: None, last: Some(last) };
+        let why = Why { node: Some("nvm".to_owned()), owner: Some(4711), region: None, last: Some(last) };
         let text = super::why(&why).text(Format::Table, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
         let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();
-        let expected = [("node", "nvm"), ("last decision, from", "nvm"), ("to", "dram"), ("reason", "hot")];
-        assert_eq!(ends[..4], expected, "{text}");
-        assert_eq!(ends[4..], [("decided, s ago", "2.5")], "{text}");
+        let expected = [
+            ("node", "nvm"),
+            ("belongs to process", "4711"),
+            ("last decision, from", "nvm"),
+            ("to", "dram"),
+            ("reason", "hot"),
+            ("decided, s ago", "2.5"),
+        ];
+        assert_eq!(ends, expected, "{text}");
         assert!(super::why(&why).json()["page"][0]["region_start"].is_null());
     }
 }

@@ -5,8 +5,8 @@
 //! another, is of a stream: of that, one of N accesses is N lines after the one before.
 //!
 //! ```text
-//! samples   a       b   c       d   e       by time
-//! page      7   90  9   11  40  12  14      7, 9, 11, 12, 14 are of a stream; 90 and 40 stand alone
+//! pages, by time    7   90   9   11   40   12   14
+//! in a row          1    1   2    3    1    4    5     11, 12 and 14 are of a stream, the others stand alone
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -286,6 +286,9 @@ mod tests {
             "recent":[[9,2]],"samples":64,"streamed":1.0}}"#;
         let is_right = |text: &str| serde_json::from_str::<Parallelism>(text).is_ok();
         assert!(is_right(right));
+        assert!(is_right(&right.replace(r#""gaps":8,"gap_ns":1.0"#, r#""gaps":0,"gap_ns":0.0"#)));
+        let many = vec!["[9,2]"; RECENT + 1].join(",");
+        assert!(!is_right(&right.replace("[9,2]", &many)));
         for (field, wrong) in [
             (r#""gaps":8"#, r#""gaps":17"#),
             (r#""gap_ns":1.0"#, r#""gap_ns":-1.0"#),
