@@ -289,13 +289,14 @@ impl Live {
 
     /// Moves pages that a process did not move since others have them: by it, and by the others in turn.
     fn move_shared(&mut self, pid: Pid, size: PageSize, pages: &[(u64, NodeId)], moved: &mut [Moved]) {
-        let aliases: Vec<Alias> = self.watched.shared.of_owner(task(pid)).cloned().collect();
-        let is_shared = |page: u64| aliases.iter().any(|alias| alias.owned_pages().contains(&page));
+        let owner = task(pid);
         let is_left = |moved: &Moved| matches!(moved, Err(Refusal::NotAllowed | Refusal::Gone));
+        let is_shared = |at: &usize| self.watched.shared.is_shared(owner, pages[*at].0);
         let mut left: Vec<usize> =
-            (0..pages.len()).filter(|&at| is_left(&moved[at]) && is_shared(pages[at].0)).collect();
-        let own = aliases.first().map(|_| (pid, None));
-        for (pid, alias) in own.into_iter().chain(aliases.iter().map(|alias| (alias.pid, Some(alias)))) {
+            (0..pages.len()).filter(|&at| is_left(&moved[at])).filter(is_shared).collect();
+        let aliases: Vec<Alias> = self.watched.shared.mapped_with(owner).cloned().collect();
+        let own = std::iter::once((pid, None));
+        for (pid, alias) in own.chain(aliases.iter().map(|alias| (alias.pid, Some(alias)))) {
             let has = |page| alias.is_none_or(|alias| alias.owned_pages().contains(&page));
             let name = |page| alias.map_or(page, |alias| alias.task_page(page));
             let of: Vec<usize> = left.iter().copied().filter(|&at| has(pages[at].0)).collect();

@@ -1,7 +1,5 @@
 //! Collapses base pages into huge ones.
 
-use std::fs::File;
-
 use memtide_core::PageSize;
 use memtide_core::policy::Refusal;
 use rustix::io::Errno;
@@ -9,7 +7,7 @@ use rustix::process::Pid;
 
 use super::move_pages::{Moved, nodes_of, refusal_of};
 use crate::sys::advice;
-use crate::sys::pagemap::{ENTRY_BYTES, are_own, scan_huge};
+use crate::sys::pagemap::{self, ENTRY_BYTES, are_own, scan_huge};
 use crate::sys::transparent_huge_pages;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
@@ -28,8 +26,7 @@ pub fn collapse(process: Pid, page: u64) -> Moved {
         return Err(Refusal::Unsupported);
     }
     let pages = page..page.checked_add(HUGE_PAGES).ok_or(Refusal::Gone)?;
-    let pagemap = File::open(format!("/proc/{}/pagemap", process.as_raw_nonzero()));
-    let pagemap = pagemap.map_err(|error| refusal_of(&error))?;
+    let pagemap = pagemap::open(process).map_err(|error| refusal_of(&error))?;
     let is_huge = || scan_huge(&pagemap, page).map_err(|_| Refusal::Unsupported);
     if !page.is_multiple_of(HUGE_PAGES) || is_huge()? {
         return Err(Refusal::Gone);

@@ -43,7 +43,7 @@ impl Frames {
         if self.nodes.is_empty() {
             return None;
         }
-        File::open(format!("/proc/{}/pagemap", process.as_raw_nonzero())).ok()
+        pagemap::open(process).ok()
     }
 
     /// Whether every page is resident and on another node than its target. False if unknown for one.
@@ -76,10 +76,10 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::FileExt;
     use std::path::Path;
 
     use super::*;
+    use crate::sys::pagemap::tests::pagemap;
 
     /// Frames up to 0x8000 are on node 0, others up to 0x10000 on node 1.
     fn frames(folder: &Path) -> Frames {
@@ -96,14 +96,6 @@ mod tests {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
     const SWAPPED: u64 = 1 << 62;
-
-    /// A page map of zeros, except for the entries from page 16 on.
-    fn pagemap(entries: &[u64]) -> File {
-        let file = tempfile::tempfile().expect("a file");
-        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
-        file.write_all_at(&bytes, 16 * ENTRY_BYTES as u64).expect("it is written");
-        file
-    }
 
     #[test]
     fn pages_are_elsewhere_only_if_every_frame_is_off_target() {

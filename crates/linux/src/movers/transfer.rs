@@ -220,8 +220,7 @@ impl ProcessMemory for ProcMemory {
         if self.pagemap.as_ref().is_some_and(|pagemap| !pagemap::has_gone(pagemap)) {
             return Ok(None);
         }
-        let pid = self.process.pid.as_raw_nonzero().get();
-        self.pagemap = Some(File::open(format!("/proc/{pid}/pagemap"))?);
+        self.pagemap = Some(pagemap::open(self.process.pid)?);
         let areas =
             mappings::read(self.process.pid, |mapping| (!mapping.is_of_kernel()).then_some(mapping.pages()));
         areas.map(Some)

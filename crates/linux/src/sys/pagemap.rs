@@ -39,6 +39,14 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
+/// A process's pagemap.
+///
+/// # Errors
+/// If there is no such process, or it may not be inspected.
+pub fn open(pid: Pid) -> io::Result<File> {
+    File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))
+}
+
 /// Whether a base page is part of a PMD-mapped huge page, by its process's /proc/PID/pagemap; false on a
 /// kernel without `PAGEMAP_SCAN`.
 pub fn is_huge(pagemap: &File, page: u64) -> bool {
@@ -71,6 +79,7 @@ const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_FILE_OR_SHARED: u64 = 1 << 61;
 const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
+const SHARED_ANONYMOUS_MASK: u64 = ENTRY_PRESENT | ENTRY_FILE_OR_SHARED | ENTRY_EXCLUSIVE;
 
 /// The page frames of consecutive base pages from `first` on, up to the length of `entries`; `None` for a
 /// page that is not resident. All are 0 for a reader without CAP_SYS_ADMIN.
@@ -102,6 +111,28 @@ pub fn are_own(pagemap: &File, first: u64, entries: &mut [u8]) -> io::Result<Opt
     let all_have = |bits| entries.clone().all(|entry| entry & bits == bits);
     let own = all_have(ENTRY_EXCLUSIVE) && entries.clone().all(|entry| entry & ENTRY_FILE_OR_SHARED == 0);
     Ok(all_have(ENTRY_PRESENT).then_some(own))
+}
+
+/// Which of consecutive base pages from `first` on, up to the length of `entries` and `others`, are anonymous
+/// memory that two processes have in common, by the pagemaps of both. The page frames tell; for a reader
+/// without CAP_SYS_ADMIN, that both share each of them with some process.
+///
+/// # Errors
+/// The kernel's, and if an address space ends too early.
+pub fn in_common<'a>(
+    [pagemap, other]: [&File; 2],
+    first: u64,
+    [entries, others]: [&'a mut [u8]; 2],
+) -> io::Result<impl Iterator<Item = bool> + 'a> {
+    let offset = first.saturating_mul(ENTRY_BYTES as u64);
+    pagemap.read_exact_at(entries, offset)?;
+    other.read_exact_at(others, offset)?;
+    let ((entries, _), (others, _)) = (entries.as_chunks::<ENTRY_BYTES>(), others.as_chunks::<ENTRY_BYTES>());
+    Ok(entries.iter().zip(others).map(|(entry, other)| {
+        let [entry, other] = [entry, other].map(|entry| u64::from_ne_bytes(*entry));
+        let is_shared = |entry| entry & SHARED_ANONYMOUS_MASK == ENTRY_PRESENT;
+        is_shared(entry) && is_shared(other) && entry & ENTRY_FRAME == other & ENTRY_FRAME
+    }))
 }
 
 /// A run of resident base pages.
@@ -155,13 +186,41 @@ impl PagemapScan {
 /// For each base page of a process, whether it is part of a huge page; false for all if pagemap is not
 /// readable.
 pub fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
-    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
+    let pagemap = open(pid).ok();
     move |page| pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A page map of zeros, except for the entries from page 16 on.
+    pub(crate) fn pagemap(entries: &[u64]) -> File {
+        let file = tempfile::tempfile().expect("a file");
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
+        file.write_all_at(&bytes, 16 * ENTRY_BYTES as u64).expect("it is written");
+        file
+    }
+
+    #[test]
+    fn pages_in_common_are_anonymous_and_of_one_frame() {
+        let shared = |frame| ENTRY_PRESENT | frame;
+        let pages = [
+            (shared(7), shared(7), true),
+            (shared(7), shared(8), false),
+            (shared(0), shared(0), true),
+            (shared(0) | ENTRY_EXCLUSIVE, shared(0), false),
+            (shared(0), shared(0) | ENTRY_EXCLUSIVE, false),
+            (shared(7) | ENTRY_FILE_OR_SHARED, shared(7) | ENTRY_FILE_OR_SHARED, false),
+            (7, 7, false),
+        ];
+        let [one, other] = [pages.map(|(one, ..)| one), pages.map(|(_, other, _)| other)];
+        let [one, other] = [pagemap(&one), pagemap(&other)];
+        let [mut entries, mut others] = [[0; 7 * ENTRY_BYTES]; 2];
+        let common = in_common([&one, &other], 16, [&mut entries, &mut others]).expect("both are read");
+        assert_eq!(common.collect::<Vec<_>>(), pages.map(|(.., common)| common));
+        assert!(in_common([&one, &other], 17, [&mut entries, &mut others]).is_err(), "its end");
+    }
 
     #[test]
     fn written_pages_are_own_and_code_is_not() {

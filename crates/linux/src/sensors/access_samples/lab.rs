@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 
 use memtide_core::{NodeId, ThreadId, VirtAddr};
@@ -14,7 +13,7 @@ use super::clock::Clock;
 use super::{Sampled, Source};
 use crate::counters::{Counters, CountersError};
 use crate::sensors::{Watched, task};
-use crate::sys::pagemap::{ENTRY_BYTES, frames};
+use crate::sys::pagemap::{self, ENTRY_BYTES, frames};
 
 /// Samples of a page table that are looked at in an epoch to find its process: the page of each may have
 /// moved since.
@@ -122,6 +121,6 @@ impl Drop for Lab {
 
 /// The page frame of an address of a process, if it is resident and this process may know.
 fn frame(pid: Pid, address: u64) -> Option<u64> {
-    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok()?;
+    let pagemap = pagemap::open(pid).ok()?;
     frames(&pagemap, VirtAddr(address).page().0, &mut [0; ENTRY_BYTES]).ok()?.next()?
 }

@@ -19,7 +19,7 @@ use self::perf::Perf;
 use self::pmu::SampledEvent;
 use super::{Sense, SensorSetup, Watched, task};
 use crate::counters::CountersError;
-use crate::sys::pagemap::is_huge;
+use crate::sys::pagemap::{self, is_huge};
 use crate::sys::time::thread_time;
 
 /// Time that a sample takes the processor: 200 to 300 ns for Intel's PEBS (Akiyama and Hirofuchi, ROSS 2017).
@@ -149,7 +149,7 @@ impl Sizes {
     fn of(&mut self, sampled: &Sampled) -> PageSize {
         let page = sampled.address.page().0;
         let task = task(sampled.pid);
-        let pagemap = || File::open(format!("/proc/{}/pagemap", sampled.pid.as_raw_nonzero())).ok();
+        let pagemap = || pagemap::open(sampled.pid).ok();
         let pagemap = self.pagemaps.entry(task).or_insert_with(pagemap);
         let is_huge = || pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page));
         let look = || if is_huge() { PageSize::Huge } else { PageSize::Base };

@@ -8,7 +8,7 @@ use memtide_core::{NodeId, PageSize};
 use rustix::process::Pid;
 
 use super::located::{Located, Run, append};
-use crate::sys::pagemap::{ENTRY_BYTES, frames, present};
+use crate::sys::pagemap::{self, ENTRY_BYTES, frames, present};
 use crate::topology::FrameNodes;
 
 /// Resident base pages of all processes up to which every one is looked up: 768 MiB. That takes some 10 ms of
@@ -68,7 +68,7 @@ impl PageFrames {
             self.nodes = FrameNodes::read().unwrap_or_default();
             self.is_hidden = self.nodes.is_empty();
         }
-        let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok()?;
+        let pagemap = pagemap::open(pid).ok()?;
         let mut runs = Vec::new();
         let looked_up = ranges
             .iter()

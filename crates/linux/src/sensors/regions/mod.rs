@@ -128,7 +128,7 @@ impl RegionSensor {
         }
         let watched: &Watched = watched;
         let number = |id| watched.number(id);
-        let resident = process.resident_pages + watched.shared.owned_pages(task(pid));
+        let resident = process.resident_pages + watched.shared.mapped_pages(task(pid));
         let resident = resident.min(found.iter().map(|found| found.pages).sum());
         let left = frames_left.checked_sub(resident).filter(|_| page_frames.are_readable());
         *frames_left = left.unwrap_or(*frames_left);

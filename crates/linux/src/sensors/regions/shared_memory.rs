@@ -99,7 +99,7 @@ pub fn add_others(
     shared: &SharedMemory,
     mut look_up: impl FnMut(Pid, &[Range<u64>]) -> Option<Vec<Run>>,
 ) {
-    for alias in shared.of_owner(owner) {
+    for alias in shared.mapped_with(owner) {
         let missing = gaps(runs, pages, &alias.owned_pages());
         let named: Vec<Range<u64>> =
             missing.iter().map(|gap| alias.task_page(gap.start)..alias.task_page(gap.end)).collect();
@@ -144,7 +144,7 @@ pub fn places(
     };
     move |pages| {
         let mut places = of_process(pid, pages)?;
-        for alias in shared.of_owner(task(pid)).take(OTHERS_MAX) {
+        for alias in shared.mapped_with(task(pid)).take(OTHERS_MAX) {
             let is_missing = |&at: &usize| places[at].is_none() && alias.owned_pages().contains(&pages[at]);
             let missing: Vec<usize> = (0..pages.len()).filter(is_missing).collect();
             if missing.is_empty() {

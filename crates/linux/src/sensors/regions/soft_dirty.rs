@@ -1,7 +1,7 @@
 //! Written pages, by the kernel's soft-dirty bits (Documentation/admin-guide/mm/soft-dirty.rst).
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use rustix::process::Pid;
 
 use super::CLEARED_MAX;
 use crate::processes::{Identity, Process, resident_pages};
+use crate::sys::pagemap;
 
 /// The soft-dirty bit of a /proc/PID/pagemap entry.
 const SOFT_DIRTY: u64 = 1 << 55;
@@ -82,7 +83,7 @@ fn pause(took: Duration, share: f64) -> Duration {
 }
 
 fn pages_written(pid: Pid, pages: &[u64]) -> io::Result<Vec<bool>> {
-    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))?;
+    let pagemap = pagemap::open(pid)?;
     let written = |page: &u64| {
         let mut entry = [0; 8];
         pagemap.read_exact_at(&mut entry, page * 8)?;

@@ -3,7 +3,7 @@
 //! The buffers of a database, for example, are in the address space of each of its processes. Each of these
 //! accesses some of the pages, and has only those in its page table; what a page is worth shows by the
 //! accesses of all of them. So each such page has one name, its page in the first of the processes, its
-//! owner:
+//! owner. What processes share since a fork is the owner's, too. Of a file:
 //!
 //! ```text
 //! file         0       100     200     300     400
@@ -13,6 +13,8 @@
 //! process 13           [neither    ]                  its pages keep their names
 //! ```
 
+mod forked;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -21,24 +23,32 @@ use memtide_core::policy::{AccessSample, Event};
 use memtide_core::{PAGE_BYTES, PageSize, TaskId, Vpn};
 use rustix::process::Pid;
 
+use self::forked::{Comparison, RUN_MIN};
 use super::task;
 use crate::cpu_budget::CpuBudget;
 use crate::mappings::{self, Mapping};
 use crate::processes::{Identity, Process, shared_pages};
 use crate::sys::time::thread_time;
 
-/// Resident pages of files and shared memory from which on a process's mappings are read: 16 MiB. Libraries
-/// take less.
+/// Resident pages of files and shared memory from which on a process's files count: 16 MiB. Libraries take
+/// less.
 const PAGES_MIN: u64 = 4096;
 
 /// Most shared mappings that are looked at: of more, pages keep their names.
 const PARTS_MAX: usize = 1 << 17;
 
-/// Share of a core for looking which memory is shared: 0.1 %.
-const SHARE: f64 = 0.001;
+/// Share of a core for mappings: 0.1 %.
+const MAPPINGS_SHARE: f64 = 0.001;
 
-/// Processor time at a time: other processes wait for the next one.
-const TIME_MAX: Duration = Duration::from_millis(1);
+/// Processor time for mappings at a time: other processes wait for the next one.
+const MAPPINGS_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// The same for comparisons of private memory, page by page.
+const COMPARISON_SHARE: f64 = 0.005;
+const COMPARISON_TIME_MAX: Duration = Duration::from_millis(5);
+
+/// Time after which a process's private memory is compared again.
+const COMPARED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The memory that watched processes share.
 #[derive(Debug)]
@@ -47,15 +57,32 @@ pub(crate) struct SharedMemory {
     known: BTreeMap<TaskId, Known>,
     /// By process and address.
     aliases: Vec<Alias>,
-    budget: CpuBudget,
+    /// Pages that have other names, by owner.
+    owned: BTreeMap<TaskId, Vec<Range<u64>>>,
+    mappings_budget: CpuBudget,
+    comparison: Option<Comparison>,
+    comparison_budget: CpuBudget,
 }
 
 /// What a process maps.
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    parts: Vec<(File, Part)>,
+    mappings: Mappings,
     read_at: Duration,
+    /// Other names of pages that it shares since a fork, by address.
+    forked: Vec<Alias>,
+    /// `None` before the first comparison with other processes.
+    compared_at: Option<Duration>,
+}
+
+/// What a process maps of memory that it may share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Mappings {
+    /// Shared mappings.
+    parts: Vec<(File, Part)>,
+    /// Private anonymous ones.
+    private: Vec<Range<u64>>,
 }
 
 /// Other names of an owner's pages. Owner and process are the same if it maps them twice.
@@ -66,6 +93,8 @@ pub(crate) struct Alias {
     pub owner: TaskId,
     /// The owner's first page.
     pub owned: u64,
+    /// Whether they are shared since a fork: the owner has all of them.
+    pub is_forked: bool,
 }
 
 impl Alias {
@@ -98,18 +127,40 @@ impl Alias {
 
 impl Default for SharedMemory {
     fn default() -> SharedMemory {
-        let (known, aliases) = (BTreeMap::new(), Vec::new());
-        SharedMemory { known, aliases, budget: CpuBudget::share(SHARE) }
+        SharedMemory {
+            known: BTreeMap::new(),
+            aliases: Vec::new(),
+            owned: BTreeMap::new(),
+            mappings_budget: CpuBudget::share(MAPPINGS_SHARE),
+            comparison: None,
+            comparison_budget: CpuBudget::share(COMPARISON_SHARE),
+        }
     }
 }
 
 impl SharedMemory {
-    /// Looks which memory these processes, sorted by id, share, if that is due: new ones first, then those
-    /// that were read longest ago. Forgets others.
+    /// Looks which memory these processes, sorted by id, share, as far as that is due. Forgets others.
     pub fn update(&mut self, processes: &[Process], now: Duration) {
-        self.keep(processes);
-        if !self.budget.is_due(now) {
-            return;
+        if self.keep(processes) | self.read_mappings(processes, now) | self.compare(now) {
+            self.find_aliases();
+        }
+    }
+
+    /// Forgets all other processes; returns whether there were any.
+    fn keep(&mut self, processes: &[Process]) -> bool {
+        let before = self.known.len();
+        let now = |id| processes.binary_search_by_key(&id, |process| task(process.pid)).ok();
+        let is_same =
+            |id, known: &Known| now(id).is_some_and(|at| processes[at].identity() == known.identity);
+        self.known.retain(|&id, known| is_same(id, known));
+        self.known.len() < before
+    }
+
+    /// Reads what processes map, new ones first, then those that were read longest ago; returns whether that
+    /// has changed.
+    fn read_mappings(&mut self, processes: &[Process], now: Duration) -> bool {
+        if !self.mappings_budget.is_due(now) {
+            return false;
         }
         let begun = thread_time();
         let read_at = |process: &Process| self.known.get(&task(process.pid)).map(|known| known.read_at);
@@ -119,41 +170,85 @@ impl SharedMemory {
         let mut is_changed = false;
         for (_, process) in longest_ago {
             is_changed |= self.read(process, now);
-            if thread_time().saturating_sub(begun) > TIME_MAX {
+            if thread_time().saturating_sub(begun) > MAPPINGS_TIME_MAX {
                 break;
             }
         }
-        if is_changed {
-            self.find_aliases();
-        }
-        self.budget.spend(now, thread_time().saturating_sub(begun));
+        self.mappings_budget.spend(now, thread_time().saturating_sub(begun));
+        is_changed
     }
 
-    /// Forgets all other processes.
-    fn keep(&mut self, processes: &[Process]) {
-        let before = self.known.len();
-        let now = |id| processes.binary_search_by_key(&id, |process| task(process.pid)).ok();
-        let is_same =
-            |id, known: &Known| now(id).is_some_and(|at| processes[at].identity() == known.identity);
-        self.known.retain(|&id, known| is_same(id, known));
-        if self.known.len() < before {
-            self.find_aliases();
-        }
-    }
-
-    /// Reads what a process maps; returns whether that has changed.
+    /// Reads what a process maps; returns whether its shared mappings have changed.
     fn read(&mut self, process: &Process, read_at: Duration) -> bool {
-        let before = self.known.remove(&task(process.pid)).map(|known| known.parts).unwrap_or_default();
-        let others: usize = self.known.values().map(|known| known.parts.len()).sum();
-        let mut parts = shared_parts(process.pid);
-        parts.truncate(PARTS_MAX - others);
-        let is_changed = parts != before;
-        self.known.insert(task(process.pid), Known { identity: process.identity(), parts, read_at });
+        let before = self.known.remove(&task(process.pid));
+        let others: usize = self.known.values().map(|known| known.mappings.parts.len()).sum();
+        let mut mappings = Mappings::of(process.pid);
+        mappings.parts.truncate(PARTS_MAX - others);
+        let parts_before = before.as_ref().map(|known| &known.mappings.parts[..]).unwrap_or_default();
+        let is_changed = mappings.parts != parts_before;
+        let (forked, compared_at) = before.map(|known| (known.forked, known.compared_at)).unwrap_or_default();
+        let known = Known { identity: process.identity(), mappings, read_at, forked, compared_at };
+        self.known.insert(task(process.pid), known);
+        is_changed
+    }
+
+    /// Compares private memory of processes, each with that of those with lower ids; returns whether other
+    /// names have changed.
+    fn compare(&mut self, now: Duration) -> bool {
+        if !self.comparison_budget.is_due(now) {
+            return false;
+        }
+        let begun = thread_time();
+        let spent = || thread_time().saturating_sub(begun);
+        let mut is_changed = false;
+        while spent() < COMPARISON_TIME_MAX {
+            let Some(mut comparison) = self.comparison.take().or_else(|| self.next_comparison(now)) else {
+                break;
+            };
+            match comparison.step() {
+                Some(found) => is_changed |= self.set_forked(comparison.pid, found, now),
+                None => self.comparison = Some(comparison),
+            }
+        }
+        self.comparison_budget.spend(now, spent());
+        is_changed
+    }
+
+    /// The next comparison that is due: of a new process first, then of the one that was compared longest ago.
+    fn next_comparison(&self, now: Duration) -> Option<Comparison> {
+        let is_due = |known: &Known| known.compared_at.is_none_or(|at| now >= at + COMPARED_AGAIN);
+        let due = self.known.iter().filter(|(_, known)| is_due(known));
+        let (&id, known) = due.min_by_key(|(_, known)| known.compared_at)?;
+        let of = |known: &Known| known.identity.0;
+        let others = self.known.range(..id).map(|(_, other)| (of(other), &other.mappings.private[..]));
+        Some(Comparison::new(of(known), &known.mappings.private, others))
+    }
+
+    fn set_forked(&mut self, pid: Pid, forked: Vec<Alias>, compared_at: Duration) -> bool {
+        let Some(known) = self.known.get_mut(&task(pid)) else { return false };
+        known.compared_at = Some(compared_at);
+        let is_changed = known.forked != forked;
+        known.forked = forked;
         is_changed
     }
 
     fn find_aliases(&mut self) {
-        self.aliases = aliases(self.known.values().flat_map(|known| &known.parts));
+        let mut all = aliases(self.known.values().flat_map(|known| &known.mappings.parts));
+        let forked = self.known.values().flat_map(|known| &known.forked);
+        all.extend(forked.filter(|alias| self.is_owned(alias)).cloned());
+        all.sort_by_key(|alias| (alias.task(), alias.pages.start));
+        // What was read earlier may be of an address space that has changed.
+        all.dedup_by(|next, kept| next.task() == kept.task() && next.pages.start < kept.pages.end);
+        self.owned = owned(&all);
+        self.aliases = all;
+    }
+
+    /// Whether the owner of pages that are shared since a fork is known, and owns them itself.
+    fn is_owned(&self, alias: &Alias) -> bool {
+        self.known.get(&alias.owner).is_some_and(|owner| {
+            let first = owner.forked.partition_point(|other| other.pages.end <= alias.owned);
+            owner.forked.get(first).is_none_or(|other| other.pages.start >= alias.owned_pages().end)
+        })
     }
 
     /// Whether no memory is known to be shared.
@@ -175,15 +270,23 @@ impl SharedMemory {
         Some((alias.owner, alias.owner_page(page)))
     }
 
-    /// The other names of an owner's pages.
-    pub fn of_owner(&self, owner: TaskId) -> impl Iterator<Item = &Alias> {
-        self.aliases.iter().filter(move |alias| alias.owner == owner)
+    /// The other names of pages that an owner need not have in its page table.
+    pub fn mapped_with(&self, owner: TaskId) -> impl Iterator<Item = &Alias> {
+        self.aliases.iter().filter(move |alias| alias.owner == owner && !alias.is_forked)
     }
 
-    /// Pages of an owner that have other names, resident or not; more if mappings of others overlap in part.
-    pub fn owned_pages(&self, owner: TaskId) -> u64 {
+    /// Whether a page of an owner has other names.
+    pub fn is_shared(&self, owner: TaskId, page: u64) -> bool {
+        self.owned.get(&owner).is_some_and(|pages| {
+            let first = pages.partition_point(|pages| pages.end <= page);
+            pages.get(first).is_some_and(|pages| pages.contains(&page))
+        })
+    }
+
+    /// Pages of an owner that it need not have in its page table; more if mappings of others overlap in part.
+    pub fn mapped_pages(&self, owner: TaskId) -> u64 {
         let mut largest: BTreeMap<u64, u64> = BTreeMap::new();
-        for alias in self.of_owner(owner) {
+        for alias in self.mapped_with(owner) {
             let pages = largest.entry(alias.owned).or_default();
             *pages = (alias.pages.end - alias.pages.start).max(*pages);
         }
@@ -224,14 +327,32 @@ struct Part {
 /// A file: the numbers of its device and inode.
 type File = (String, u64);
 
-/// What a process maps of files in memory or on a disk, and shares with others that map them; nothing of a
-/// process that maps little, has exited, or may not be inspected.
-fn shared_parts(pid: Pid) -> Vec<(File, Part)> {
-    if shared_pages(pid).is_none_or(|pages| pages < PAGES_MIN) {
-        return Vec::new();
+impl Mappings {
+    /// Those of a process; none of one that has exited or may not be inspected. Of one that has few pages of
+    /// files, only private ones.
+    fn of(pid: Pid) -> Mappings {
+        let has_files = shared_pages(pid).is_some_and(|pages| pages >= PAGES_MIN);
+        let mut all = Mappings::default();
+        let see = |mapping: Mapping<'_>| {
+            if is_private(&mapping) {
+                all.private.push(mapping.pages());
+            } else if has_files && is_memory(&mapping) {
+                all.parts.push(part_of(pid, &mapping));
+            }
+            None::<()>
+        };
+        match mappings::read(pid, see) {
+            Ok(_) => Mappings { parts: joined(all.parts), ..all },
+            Err(_) => Mappings::default(),
+        }
     }
-    let part = |mapping: Mapping<'_>| is_memory(&mapping).then(|| part_of(pid, &mapping));
-    joined(mappings::read(pid, part).unwrap_or_default())
+}
+
+/// Whether a mapping is anonymous memory that a fork may share.
+fn is_private(mapping: &Mapping<'_>) -> bool {
+    let pages = mapping.pages();
+    let is_anonymous = !mapping.is_shared() && !mapping.has_file() && !mapping.is_of_kernel();
+    is_anonymous && mapping.is_accessible() && pages.end - pages.start >= RUN_MIN
 }
 
 fn part_of(pid: Pid, mapping: &Mapping<'_>) -> (File, Part) {
@@ -280,13 +401,32 @@ fn aliases<'p>(parts: impl IntoIterator<Item = &'p (File, Part)>) -> Vec<Alias> 
     aliases
 }
 
+/// The pages that have other names, by owner and address.
+fn owned(aliases: &[Alias]) -> BTreeMap<TaskId, Vec<Range<u64>>> {
+    let mut owned: BTreeMap<TaskId, Vec<Range<u64>>> = BTreeMap::new();
+    for alias in aliases {
+        owned.entry(alias.owner).or_default().push(alias.owned_pages());
+    }
+    for pages in owned.values_mut() {
+        pages.sort_by_key(|pages| pages.start);
+        pages.dedup_by(|next, pages| {
+            let is_joined = next.start <= pages.end;
+            if is_joined {
+                pages.end = pages.end.max(next.end);
+            }
+            is_joined
+        });
+    }
+    owned
+}
+
 impl Part {
     /// This owned part's other name by a part of the file; `None` if it does not contain that.
     fn alias(&self, part: &Part) -> Option<Alias> {
         let pages = part.start..part.start + (part.pages.end - part.pages.start);
         let owned = self.start + part.pages.start.checked_sub(self.pages.start)?;
         let is_within = part.pages.end <= self.pages.end;
-        is_within.then(|| Alias { pid: part.pid, pages, owner: task(self.pid), owned })
+        is_within.then(|| Alias { pid: part.pid, pages, owner: task(self.pid), owned, is_forked: false })
     }
 }
 
@@ -309,11 +449,12 @@ mod tests {
     fn shared(parts: &[(u64, Part)]) -> SharedMemory {
         let named = parts.iter().map(|(inode, part)| (("00:01".to_owned(), *inode), part.clone()));
         let named: Vec<(File, Part)> = named.collect();
-        SharedMemory { aliases: aliases(&named), ..SharedMemory::default() }
+        let aliases = aliases(&named);
+        SharedMemory { owned: owned(&aliases), aliases, ..SharedMemory::default() }
     }
 
     fn alias(task: u32, pages: Range<u64>, owner: u32, owned: u64) -> Alias {
-        Alias { pid: pid(task), pages, owner: TaskId(owner), owned }
+        Alias { pid: pid(task), pages, owner: TaskId(owner), owned, is_forked: false }
     }
 
     #[test]
@@ -331,7 +472,10 @@ mod tests {
             [alias(9, 8000..8100, 7, 5100), alias(13, 600..610, 7, 5190), alias(13, 700..750, 11, 50)];
         let shared = shared(&parts);
         assert_eq!(shared.aliases, expected);
-        assert_eq!([7, 11, 13].map(|task| shared.owned_pages(TaskId(task))), [110, 50, 0]);
+        assert_eq!([7, 11, 13].map(|task| shared.mapped_pages(TaskId(task))), [110, 50, 0]);
+        let is_shared = [(7, 5099), (7, 5100), (7, 5199), (7, 5200), (11, 49), (11, 50), (13, 600)];
+        let expected = [false, true, true, false, false, true, false];
+        assert_eq!(is_shared.map(|(task, page)| shared.is_shared(TaskId(task), page)), expected);
     }
 
     #[test]
@@ -384,21 +528,76 @@ mod tests {
         assert_eq!(alias(9, 10..600, 7, 5120).size_of(PageSize::Huge), PageSize::Base);
     }
 
+    /// These processes, as if each had these shared mappings and other names.
+    fn known(processes: &[Process], parts: &[(u64, Part)], forked: &[Alias]) -> SharedMemory {
+        let of = |process: &Process| {
+            let own = parts.iter().filter(|(_, part)| part.pid == process.pid);
+            let parts = own.map(|(inode, part)| (("00:01".to_owned(), *inode), part.clone())).collect();
+            Known {
+                identity: process.identity(),
+                mappings: Mappings { parts, private: Vec::new() },
+                read_at: Duration::ZERO,
+                forked: forked.iter().filter(|alias| alias.pid == process.pid).cloned().collect(),
+                compared_at: None,
+            }
+        };
+        let known = processes.iter().map(|process| (task(process.pid), of(process))).collect();
+        let mut shared = SharedMemory { known, ..SharedMemory::default() };
+        shared.find_aliases();
+        shared
+    }
+
+    fn keep(shared: &mut SharedMemory, processes: &[Process]) {
+        assert!(shared.keep(processes));
+        shared.find_aliases();
+    }
+
+    fn processes<const N: usize>(ids: [u32; N]) -> [Process; N] {
+        let me = crate::processes::one(rustix::process::getpid()).expect("this process");
+        ids.map(|id| Process { pid: pid(id), ..me.clone() })
+    }
+
     #[test]
     fn processes_that_have_ended_share_nothing() {
-        let me = crate::processes::one(rustix::process::getpid()).expect("this process");
-        let process = |id| Process { pid: pid(id), ..me.clone() };
-        let known = |id: u32, start| {
-            let parts = vec![(("00:01".to_owned(), 1), part(id, 0..9, start))];
-            (TaskId(id), Known { identity: process(id).identity(), parts, read_at: Duration::ZERO })
-        };
-        let known = BTreeMap::from([known(7, 50), known(9, 80), known(11, 90)]);
-        let mut shared = SharedMemory { known, ..SharedMemory::default() };
-        shared.keep(&[process(7), process(11), process(13)]);
+        let parts = [(7, 50), (9, 80), (11, 90)].map(|(id, start)| (1, part(id, 0..9, start)));
+        let mut shared = known(&processes([7, 9, 11]), &parts, &[]);
+        assert_eq!(shared.aliases, [alias(9, 80..89, 7, 50), alias(11, 90..99, 7, 50)]);
+        let [process, other] = processes([7, 11]);
+        keep(&mut shared, &[process.clone(), other.clone()]);
         assert_eq!(shared.aliases, [alias(11, 90..99, 7, 50)]);
-        let other = Process { started_ticks: me.started_ticks + 1, ..process(7) };
-        shared.keep(&[other, process(11)]);
+        let again = Process { started_ticks: process.started_ticks + 1, ..process };
+        keep(&mut shared, &[again, other]);
         assert!(shared.is_empty() && shared.known.len() == 1, "its id was used again");
+    }
+
+    #[test]
+    fn pages_that_are_shared_since_a_fork_have_one_owner() {
+        let forked = |id, pages: Range<u64>, owner| Alias {
+            is_forked: true,
+            ..alias(id, pages.clone(), owner, pages.start)
+        };
+        let all = [
+            forked(9, 100..200, 7),
+            // The last one is compared after process 9 has written a part of its pages.
+            forked(11, 100..200, 7),
+            forked(11, 300..400, 9),
+            forked(13, 150..250, 9),
+        ];
+        let mut shared = known(&processes([7, 9, 11, 13]), &[(1, part(7, 0..50, 0))], &all);
+        assert_eq!(shared.aliases, all[..3], "process 9 does not own pages of process 7");
+        assert_eq!(shared.owner_of(TaskId(11), 350), Some((TaskId(9), 350)));
+        assert!(shared.is_shared(TaskId(7), 199) && !shared.is_shared(TaskId(9), 199));
+        assert_eq!(shared.mapped_with(TaskId(7)).count(), 0, "it has all of them");
+        keep(&mut shared, &processes([9, 11, 13]));
+        assert_eq!(shared.aliases, all[2..3], "until they are compared again");
+    }
+
+    #[test]
+    fn other_names_of_an_address_space_that_has_changed_do_not_overlap() {
+        let stale = Alias { is_forked: true, ..alias(9, 80..180, 7, 80) };
+        let parts = [(1, part(7, 0..50, 500)), (1, part(9, 0..50, 100)), (2, part(9, 0..9, 400))];
+        let shared = known(&processes([7, 9]), &parts, std::slice::from_ref(&stale));
+        assert_eq!(shared.aliases, [stale]);
     }
 
     #[test]
