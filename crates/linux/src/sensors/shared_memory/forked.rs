@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
+use memtide_core::PageSize;
 use rustix::process::Pid;
 
 use super::Alias;
@@ -19,6 +20,8 @@ const OWNERS_MAX: usize = 4;
 
 /// Pages that are compared at a time.
 const CHUNK: u64 = 4096;
+
+const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
 
 /// A comparison of a process's private memory with that of others, which own what they have in common.
 #[derive(Debug)]
@@ -96,11 +99,29 @@ impl Comparison {
 
 /// Runs of pages that two processes have in common.
 fn in_common(both: [Pid; 2], pages: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
-    let [one, other]: [File; 2] = [pagemap::open(both[0])?, pagemap::open(both[1])?];
-    let bytes = (pages.end - pages.start) as usize * ENTRY_BYTES;
-    let [mut entries, mut others] = [vec![0; bytes], vec![0; bytes]];
-    let are_common = pagemap::in_common([&one, &other], pages.start, [&mut entries, &mut others])?;
-    Ok(runs(pages.start, are_common))
+    let [one, other] = [&pagemap::open(both[0])?, &pagemap::open(both[1])?];
+    let mut common = Vec::with_capacity((pages.end - pages.start) as usize);
+    let mut at = pages.start;
+    while at < pages.end {
+        let end = pages.end.min((at + 1).next_multiple_of(HUGE_PAGES));
+        common.extend(block_in_common([one, other], at..end)?);
+        at = end;
+    }
+    Ok(runs(pages.start, common.into_iter()))
+}
+
+/// The same within 2 MiB, a flag for each page. The first page of a huge one says it of all.
+fn block_in_common(both: [&File; 2], pages: Range<u64>) -> io::Result<Vec<bool>> {
+    let of_all = (pages.end - pages.start) as usize;
+    let is_whole = of_all as u64 == HUGE_PAGES;
+    let is_huge = is_whole && both.iter().all(|pagemap| pagemap::is_huge(pagemap, pages.start));
+    let bytes = if is_huge { ENTRY_BYTES } else { of_all * ENTRY_BYTES };
+    let [mut entries, mut others] = [[0; HUGE_PAGES as usize * ENTRY_BYTES]; 2];
+    let read = [&mut entries[..bytes], &mut others[..bytes]];
+    let mut common: Vec<bool> = pagemap::in_common(both, pages.start, read)?.collect();
+    let of_last = common[common.len() - 1];
+    common.resize(of_all, of_last);
+    Ok(common)
 }
 
 /// Runs of `true` from a page on.

@@ -43,11 +43,13 @@ const MAPPINGS_SHARE: f64 = 0.001;
 /// Processor time for mappings at a time: other processes wait for the next one.
 const MAPPINGS_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// The same for comparisons of private memory, page by page.
-const COMPARISON_SHARE: f64 = 0.005;
-const COMPARISON_TIME_MAX: Duration = Duration::from_millis(5);
+/// Processor time at a time for comparisons of private memory, page by page.
+const COMPARISON_TIME_MAX: Duration = Duration::from_millis(10);
 
-/// Time after which a process's private memory is compared again.
+/// Share of a core for comparing private memory again: 0.1 %.
+const COMPARISON_SHARE: f64 = 0.001;
+
+/// Time after which it is compared again at the earliest.
 const COMPARED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The memory that watched processes share.
@@ -195,7 +197,8 @@ impl SharedMemory {
     /// Compares private memory of processes, each with that of those with lower ids; returns whether other
     /// names have changed.
     fn compare(&mut self, now: Duration) -> bool {
-        if !self.comparison_budget.is_due(now) {
+        let is_new = self.known.values().any(|known| known.compared_at.is_none());
+        if !is_new && !self.comparison_budget.is_due(now) {
             return false;
         }
         let begun = thread_time();

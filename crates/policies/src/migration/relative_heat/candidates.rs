@@ -8,7 +8,7 @@ use memtide_core::{PageSize, TaskId};
 
 use super::collapses::{Block, Blocks};
 use super::pages::{Pages, Rate};
-use super::refused::Others;
+use super::refused::{Others, Refused};
 use super::splits::{Parts, is_part, whole};
 
 /// Pages of which at most some are kept: the hottest, or the coolest.
@@ -71,6 +71,8 @@ pub(super) struct Total {
 #[derive(Debug)]
 pub(super) struct Collector {
     others: Others,
+    /// Huge pages that move whole.
+    unsplit: BTreeSet<(TaskId, u64)>,
     /// Whether a node is on the fastest tier.
     is_fast: Vec<bool>,
     accesses: f64,
@@ -98,7 +100,7 @@ pub(super) struct Candidates {
     /// The same of parts of huge pages.
     pub cool_parts: Vec<Pages>,
     pub hot_parts: Vec<Pages>,
-    /// The huge pages that have parts, in order.
+    /// The huge pages that have parts and may be split, in order.
     pub wholes: Vec<Parts>,
     /// Blocks of base pages that are accessed enough to be collapsed, by decreasing rate.
     pub blocks: Vec<Block>,
@@ -106,9 +108,16 @@ pub(super) struct Candidates {
 
 impl Collector {
     /// Of the pages that were not refused, keeps at most `most` for each purpose, and this many victims.
-    pub fn new(others: Others, is_fast: Vec<bool>, most: usize, victims: usize, blocks: Blocks) -> Collector {
+    pub fn new(
+        refused: &Refused,
+        is_fast: Vec<bool>,
+        most: usize,
+        victims: usize,
+        blocks: Blocks,
+    ) -> Collector {
         Collector {
-            others,
+            others: refused.others(),
+            unsplit: refused.unsplit(),
             accesses: 0.0,
             totals: vec![Total::default(); is_fast.len()],
             is_fast,
@@ -143,8 +152,10 @@ impl Collector {
         if !is_part(pages) {
             return self.add_whole(pages);
         }
-        let parts = if self.is_fast[node] { &mut self.cool_parts } else { &mut self.hot_parts };
-        parts.add(pages);
+        if !self.unsplit.contains(&whole(pages)) {
+            let parts = if self.is_fast[node] { &mut self.cool_parts } else { &mut self.hot_parts };
+            parts.add(pages);
+        }
         self.joined = Some(match self.joined {
             None => *pages,
             Some(first) => {
@@ -164,7 +175,9 @@ impl Collector {
         // A view may be wrong about where huge pages begin.
         let is_all = |pages: &Pages| pages.base_pages() == PageSize::Huge.base_pages();
         if let Some(whole) = self.joined.take().filter(is_all) {
-            self.wholes.push(Parts::of(&whole));
+            if !self.unsplit.contains(&(whole.task, whole.start)) {
+                self.wholes.push(Parts::of(&whole));
+            }
             self.add_whole(&whole);
         }
     }
@@ -201,7 +214,6 @@ mod tests {
     use memtide_core::NodeId;
     use proptest::prelude::*;
 
-    use super::super::refused::Refused;
     use super::*;
 
     proptest! {
@@ -211,8 +223,8 @@ mod tests {
             rates in prop::collection::vec((0..50u32, any::<bool>()), 0..200),
             most in 1..40usize,
         ) {
-            let (others, blocks) = (Refused::default().others(), Blocks::new(vec![f64::INFINITY; 2], 1));
-            let mut collector = Collector::new(others, vec![true, false], most, most, blocks);
+            let blocks = Blocks::new(vec![f64::INFINITY; 2], 1);
+            let mut collector = Collector::new(&Refused::default(), vec![true, false], most, most, blocks);
             let pages = |(at, &(rate, is_slow)): (u64, &(u32, bool))| Pages {
                 task: TaskId(0),
                 start: at,

@@ -338,7 +338,7 @@ impl RelativeHeat {
         let victims = if is_loaded { usize::MAX } else { most };
         let blocks_max = self.collapses_max() * CANDIDATES as usize;
         let blocks = Blocks::new(self.least_to_collapse(), blocks_max);
-        let mut collector = Collector::new(self.refused.others(), is_fast, most, victims, blocks);
+        let mut collector = Collector::new(&self.refused, is_fast, most, victims, blocks);
         self.known(view, &mut |pages| collector.add(&pages));
         collector.end()
     }

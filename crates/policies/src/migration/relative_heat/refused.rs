@@ -1,4 +1,7 @@
-//! Pages whose moves were refused: they are left alone for a while.
+//! Pages whose moves were refused: they are left alone for a while. Huge pages that were not split: they are
+//! moved whole for a while.
+
+use std::collections::BTreeSet;
 
 use memtide_core::policy::{Move, Page, Refusal};
 use memtide_core::{TaskId, Vpn};
@@ -7,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::runs::Runs;
 use super::pages::Pages;
 
-/// Epochs for which a page that may not move is left alone.
+/// Epochs for which a page that may not move is left alone, and one that was not split is moved whole.
 const EPOCHS: u64 = 20;
 
 /// Epochs for which a page that is not there or is in use is left alone.
@@ -19,6 +22,8 @@ const EPOCHS_BUSY: u64 = 2;
 pub(super) struct Refused {
     epoch: u64,
     pages: Runs<u64>,
+    /// First base pages of huge pages that were not split.
+    unsplit: Runs<u64>,
     /// The host does not split huge pages.
     no_splits: bool,
     /// First base pages of those that were not collapsed into huge ones.
@@ -36,10 +41,21 @@ impl Refused {
         self.record_page(Page { task, page: wanted.head(), size }, why);
     }
 
-    /// Records the refusal of a split.
+    /// Records the refusal of a split. The kernel does not split what several processes map or what is in
+    /// use, but may move it.
     pub fn record_split(&mut self, page: Page, why: Refusal) {
-        self.no_splits |= why == Refusal::Unsupported;
-        self.record_page(page, why);
+        match why {
+            Refusal::Unsupported => self.no_splits = true,
+            Refusal::Busy | Refusal::NotAllowed => {
+                self.unsplit.insert_all(page.task, page.page, 1, self.epoch + EPOCHS);
+            }
+            _ => self.record_page(page, why),
+        }
+    }
+
+    /// Huge pages that move whole, by task and first base page.
+    pub fn unsplit(&self) -> BTreeSet<(TaskId, u64)> {
+        self.unsplit.iter().map(|(task, page, ..)| (task, page.0)).collect()
     }
 
     /// Whether the host splits huge pages, as far as is known.
@@ -79,6 +95,7 @@ impl Refused {
     pub fn end_epoch(&mut self) {
         self.epoch += 1;
         self.pages.retain(|_, _, _, last| last >= self.epoch);
+        self.unsplit.retain(|_, _, _, last| last >= self.epoch);
         self.collapses.retain(|_, _, _, last| last >= self.epoch);
     }
 

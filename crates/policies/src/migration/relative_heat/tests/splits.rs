@@ -60,16 +60,41 @@ fn huge_page_is_not_split_for_chance_nor_where_its_parts_are_alike() {
         let changed = splits_after(policy("relative-heat").as_mut(), &alike, &epochs);
         assert_eq!(changed, (vec![], 0));
     }
-    // A host that cannot split is not asked again.
-    let view = seen(&[region(0, 100, SLOW, 0), huge(1024, FAST)], 20);
+}
+
+/// Tells a policy that the huge page from this base page on was not split.
+fn refuse_split(policy: &mut dyn Migration, view: &View, page: u64, why: Refusal) {
+    let page = Page { task: TaskId(0), page: Vpn(page), size: PageSize::Huge };
+    let planned = Planned { id: ActionId(0), action: Action::Split(page), reason: Reason::Uneven };
+    let outcome = Outcome::Refused(why);
+    let done = Event::Completion(Completion { time: Time::ZERO, planned, outcome });
+    policy.on_event(&done, view, &mut Plan::default());
+}
+
+#[test]
+fn host_that_cannot_split_is_not_asked_again() {
+    let huge = Region { size: PageSize::Huge, ..region(1024, 1, FAST, 50) };
+    let view = seen(&[region(0, 100, SLOW, 0), huge], 20);
     let events =
         [samples(0..100, SLOW, 20), with_size(samples(1024..1152, FAST, 20), PageSize::Huge)].concat();
     let mut policy = policy("relative-heat");
     assert_eq!(splits(policy.as_mut(), &view, &events).0, [1024]);
-    let page = Page { task: TaskId(0), page: Vpn(1024), size: PageSize::Huge };
-    let planned = Planned { id: ActionId(0), action: Action::Split(page), reason: Reason::Uneven };
-    let outcome = Outcome::Refused(Refusal::Unsupported);
-    let done = Event::Completion(Completion { time: Time::ZERO, planned, outcome });
-    policy.on_event(&done, &view, &mut Plan::default());
+    refuse_split(policy.as_mut(), &view, 1024, Refusal::Unsupported);
     assert_eq!(splits(policy.as_mut(), &view, &events).0, [0; 0]);
+}
+
+#[test]
+fn huge_page_that_was_not_split_moves_whole_for_some_epochs() {
+    let huge = Region { size: PageSize::Huge, ..region(1024, 1, SLOW, 50) };
+    let view = seen(&[huge, region(4096, 980, FAST, 0)], 20);
+    let hot_quarter = with_size(samples(1024..1152, SLOW, 20), PageSize::Huge);
+    let events = [hot_quarter, samples(4096..5076, FAST, 2)].concat();
+    let mut policy = policy("relative-heat");
+    assert_eq!(splits(policy.as_mut(), &view, &events), (vec![1024], 0));
+    refuse_split(policy.as_mut(), &view, 1024, Refusal::Busy);
+    let one = |policy: &mut dyn Migration| splits_after(policy, &view, std::slice::from_ref(&events));
+    // The page for 512 base pages; the view says that it is on slow memory still.
+    assert_eq!(one(policy.as_mut()), (vec![], 513));
+    let tried_again = (0..30).find(|_| !one(policy.as_mut()).0.is_empty());
+    assert_eq!(tried_again, Some(20));
 }
