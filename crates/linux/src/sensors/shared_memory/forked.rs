@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use super::Alias;
 use crate::sensors::task;
-use crate::sys::pagemap::{self, ENTRY_BYTES};
+use crate::sys::pagemap::{self, ENTRY_BYTES, Present};
 
 /// Fewest pages in a row that get other names: 256 KiB. Runs are shorter where processes wrote here and there.
 pub const RUN_MIN: u64 = 64;
@@ -18,7 +18,7 @@ pub const RUN_MIN: u64 = 64;
 /// Most processes that one is compared with.
 const OWNERS_MAX: usize = 4;
 
-/// Pages that are compared at a time.
+/// Pages in memory that are compared at a time.
 const CHUNK: u64 = 4096;
 
 const HUGE_PAGES: u64 = PageSize::Huge.base_pages();
@@ -29,7 +29,7 @@ pub struct Comparison {
     pub pid: Pid,
     /// The others, and where both have private mappings; the next one last.
     owners: Vec<(Pid, Vec<Range<u64>>)>,
-    /// What is left to be compared with the next one.
+    /// What is left to be compared with the next one; the next pages last.
     left: Vec<Range<u64>>,
     found: Vec<Alias>,
 }
@@ -45,38 +45,41 @@ impl Comparison {
         let in_both = others.map(|(owner, mappings)| (owner, common(private, mappings)));
         let mut owners: Vec<_> = in_both.filter(|(_, pages)| !pages.is_empty()).take(OWNERS_MAX).collect();
         owners.reverse();
-        let left = owners.last().map(|(_, pages)| pages.clone()).unwrap_or_default();
-        Comparison { pid, owners, left, found: Vec::new() }
+        let mut comparison = Comparison { pid, owners, left: Vec::new(), found: Vec::new() };
+        comparison.begin_owner();
+        comparison
     }
 
     /// Compares some pages by the pagemaps of both processes. Returns the other names of the process's pages,
     /// by address, once all are compared. A process that has ended has no pages in common with others.
     pub fn step(&mut self) -> Option<Vec<Alias>> {
         let Some(&(owner, _)) = self.owners.last() else { return Some(std::mem::take(&mut self.found)) };
-        match self.next_chunk() {
-            Some(pages) => match in_common([self.pid, owner], &pages) {
-                Ok(runs) => runs.into_iter().for_each(|run| self.push(owner, run)),
-                Err(_) => self.left.clear(),
-            },
-            None => self.next_owner(),
+        let Some(pages) = self.left.pop() else {
+            self.end_owner();
+            return None;
+        };
+        // Without the kernel's scans, or once a process has ended, nothing is known of the rest.
+        match in_common([self.pid, owner], &pages) {
+            Ok((runs, end)) => {
+                runs.into_iter().for_each(|run| self.push(owner, run));
+                self.left.extend((pages.start < end && end < pages.end).then_some(end..pages.end));
+            }
+            Err(_) => self.left.clear(),
         }
         None
     }
 
-    fn next_chunk(&mut self) -> Option<Range<u64>> {
-        let next = self.left.first_mut()?;
-        let chunk = next.start..next.end.min(next.start + CHUNK);
-        next.start = chunk.end;
-        self.left.retain(|pages| !pages.is_empty());
-        Some(chunk)
+    fn begin_owner(&mut self) {
+        let found: Vec<Range<u64>> = self.found.iter().map(|alias| alias.pages.clone()).collect();
+        self.left = self.owners.last().map(|(_, pages)| minus(pages, &found)).unwrap_or_default();
+        self.left.reverse();
     }
 
-    fn next_owner(&mut self) {
+    fn end_owner(&mut self) {
         self.drop_short_run();
         self.found.sort_by_key(|alias| alias.pages.start);
         self.owners.pop();
-        let found: Vec<Range<u64>> = self.found.iter().map(|alias| alias.pages.clone()).collect();
-        self.left = self.owners.last().map(|(_, pages)| minus(pages, &found)).unwrap_or_default();
+        self.begin_owner();
     }
 
     fn push(&mut self, owner: Pid, run: Range<u64>) {
@@ -97,31 +100,36 @@ impl Comparison {
     }
 }
 
-/// Runs of pages that two processes have in common.
-fn in_common(both: [Pid; 2], pages: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+/// Runs of pages that two processes have in common, among the first of these that are in memory. Also returns
+/// where they end.
+fn in_common(both: [Pid; 2], pages: &Range<u64>) -> io::Result<(Vec<Range<u64>>, u64)> {
     let [one, other] = [&pagemap::open(both[0])?, &pagemap::open(both[1])?];
-    let mut common = Vec::with_capacity((pages.end - pages.start) as usize);
-    let mut at = pages.start;
-    while at < pages.end {
-        let end = pages.end.min((at + 1).next_multiple_of(HUGE_PAGES));
-        common.extend(block_in_common([one, other], at..end)?);
-        at = end;
+    let (present, end) = pagemap::present(one, pages.clone(), CHUNK)?;
+    let mut common = Vec::new();
+    for Present { pages, is_huge } in present {
+        let mut at = pages.start;
+        while at < pages.end {
+            let block = at..pages.end.min((at + 1).next_multiple_of(HUGE_PAGES));
+            at = block.end;
+            common.extend(block_in_common([one, other], block, is_huge)?);
+        }
     }
-    Ok(runs(pages.start, common.into_iter()))
+    Ok((common, end))
 }
 
-/// The same within 2 MiB, a flag for each page. The first page of a huge one says it of all.
-fn block_in_common(both: [&File; 2], pages: Range<u64>) -> io::Result<Vec<bool>> {
-    let of_all = (pages.end - pages.start) as usize;
-    let is_whole = of_all as u64 == HUGE_PAGES;
-    let is_huge = is_whole && both.iter().all(|pagemap| pagemap::is_huge(pagemap, pages.start));
-    let bytes = if is_huge { ENTRY_BYTES } else { of_all * ENTRY_BYTES };
+/// The same within 2 MiB. The first page of a huge one says it of all.
+fn block_in_common(both: [&File; 2], pages: Range<u64>, is_huge: bool) -> io::Result<Vec<Range<u64>>> {
     let [mut entries, mut others] = [[0; HUGE_PAGES as usize * ENTRY_BYTES]; 2];
-    let read = [&mut entries[..bytes], &mut others[..bytes]];
-    let mut common: Vec<bool> = pagemap::in_common(both, pages.start, read)?.collect();
-    let of_last = common[common.len() - 1];
-    common.resize(of_all, of_last);
-    Ok(common)
+    let mut are_common = |read: u64| {
+        let bytes = read as usize * ENTRY_BYTES;
+        pagemap::in_common(both, pages.start, [&mut entries[..bytes], &mut others[..bytes]])
+            .map(|flags| runs(pages.start, flags))
+    };
+    if is_huge && pagemap::is_huge(both[1], pages.start) {
+        let is_common = !are_common(1)?.is_empty();
+        return Ok(is_common.then_some(pages).into_iter().collect());
+    }
+    are_common(pages.end - pages.start)
 }
 
 /// Runs of `true` from a page on.
@@ -180,16 +188,16 @@ mod tests {
         let mappings = [0..9000];
         let others = [(pid(7), &mappings[..]), (pid(8), &mappings[..]), (pid(9), &[9000..9999][..])];
         let mut comparison = Comparison::new(pid(11), &mappings, others.into_iter());
-        assert_eq!(comparison.next_chunk(), Some(0..4096));
+        assert_eq!(comparison.left, [0..9000]);
         for run in [10..20, 4000..4096, 4096..4100, 5000..5064] {
             comparison.push(pid(7), run);
         }
-        comparison.next_owner();
+        comparison.end_owner();
         let pages = |found: &[Alias]| found.iter().map(|alias| alias.pages.clone()).collect::<Vec<_>>();
         assert_eq!(pages(&comparison.found), [4000..4100, 5000..5064]);
-        assert_eq!(comparison.left, [0..4000, 4100..5000, 5064..9000], "with the second owner");
+        assert_eq!(comparison.left, [5064..9000, 4100..5000, 0..4000], "with the second owner");
         comparison.push(pid(8), 100..164);
-        comparison.next_owner();
+        comparison.end_owner();
         let found = comparison.step().expect("no owner is left");
         assert_eq!(pages(&found), [100..164, 4000..4100, 5000..5064]);
         assert_eq!(found.iter().map(|alias| alias.owner.0).collect::<Vec<_>>(), [8, 7, 7]);

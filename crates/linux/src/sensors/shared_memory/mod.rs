@@ -46,7 +46,8 @@ const MAPPINGS_TIME_MAX: Duration = Duration::from_millis(1);
 /// Processor time at a time for comparisons of private memory, page by page.
 const COMPARISON_TIME_MAX: Duration = Duration::from_millis(10);
 
-/// Share of a core for comparing private memory again: 0.1 %.
+/// Share of a core for comparing the private memory of new processes, 1 %, and for comparing it again, 0.1 %.
+const FIRST_COMPARISON_SHARE: f64 = 0.01;
 const COMPARISON_SHARE: f64 = 0.001;
 
 /// Time after which it is compared again at the earliest.
@@ -63,6 +64,7 @@ pub(crate) struct SharedMemory {
     owned: BTreeMap<TaskId, Vec<Range<u64>>>,
     mappings_budget: CpuBudget,
     comparison: Option<Comparison>,
+    first_comparison_budget: CpuBudget,
     comparison_budget: CpuBudget,
 }
 
@@ -135,6 +137,7 @@ impl Default for SharedMemory {
             owned: BTreeMap::new(),
             mappings_budget: CpuBudget::share(MAPPINGS_SHARE),
             comparison: None,
+            first_comparison_budget: CpuBudget::share(FIRST_COMPARISON_SHARE),
             comparison_budget: CpuBudget::share(COMPARISON_SHARE),
         }
     }
@@ -198,7 +201,8 @@ impl SharedMemory {
     /// names have changed.
     fn compare(&mut self, now: Duration) -> bool {
         let is_new = self.known.values().any(|known| known.compared_at.is_none());
-        if !is_new && !self.comparison_budget.is_due(now) {
+        let budget = if is_new { &self.first_comparison_budget } else { &self.comparison_budget };
+        if !budget.is_due(now) {
             return false;
         }
         let begun = thread_time();
@@ -213,7 +217,8 @@ impl SharedMemory {
                 None => self.comparison = Some(comparison),
             }
         }
-        self.comparison_budget.spend(now, spent());
+        let budget = if is_new { &mut self.first_comparison_budget } else { &mut self.comparison_budget };
+        budget.spend(now, spent());
         is_changed
     }
 
