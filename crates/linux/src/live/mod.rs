@@ -287,7 +287,8 @@ impl Live {
         results
     }
 
-    /// Moves pages that a process did not move since others have them: by it, and by the others in turn.
+    /// Moves pages that a process did not move since others have them: by it, and by the others in turn. Until
+    /// it is known what new processes share, such pages count as busy.
     fn move_shared(&mut self, pid: Pid, size: PageSize, pages: &[(u64, NodeId)], moved: &mut [Moved]) {
         let owner = task(pid);
         let is_left = |moved: &Moved| matches!(moved, Err(Refusal::NotAllowed | Refusal::Gone));
@@ -307,6 +308,10 @@ impl Live {
             let results = self.move_present(pid, size, &named, Mover::move_shared_pages);
             of.into_iter().zip(results).for_each(|(at, result)| moved[at] = result);
             left.retain(|&at| moved[at] == Err(Refusal::Gone));
+        }
+        if self.watched.shared.is_unknown() {
+            let refused = moved.iter_mut().filter(|moved| **moved == Err(Refusal::NotAllowed));
+            refused.for_each(|moved| *moved = Err(Refusal::Busy));
         }
     }
 

@@ -200,7 +200,7 @@ impl SharedMemory {
     /// Compares private memory of processes, each with that of those with lower ids; returns whether other
     /// names have changed.
     fn compare(&mut self, now: Duration) -> bool {
-        let is_new = self.known.values().any(|known| known.compared_at.is_none());
+        let is_new = self.is_unknown();
         let budget = if is_new { &self.first_comparison_budget } else { &self.comparison_budget };
         if !budget.is_due(now) {
             return false;
@@ -257,6 +257,11 @@ impl SharedMemory {
             let first = owner.forked.partition_point(|other| other.pages.end <= alias.owned);
             owner.forked.get(first).is_none_or(|other| other.pages.start >= alias.owned_pages().end)
         })
+    }
+
+    /// Whether private memory of a process was not compared with that of others yet.
+    pub fn is_unknown(&self) -> bool {
+        self.known.values().any(|known| known.compared_at.is_none())
     }
 
     /// Whether no memory is known to be shared.
@@ -597,6 +602,11 @@ mod tests {
         assert!(shared.is_shared(TaskId(7), 199) && !shared.is_shared(TaskId(9), 199));
         assert_eq!(shared.mapped_with(TaskId(7)).count(), 0, "it has all of them");
         keep(&mut shared, &processes([9, 11, 13]));
+        for id in [9, 11, 13] {
+            assert!(shared.is_unknown());
+            shared.set_forked(pid(id), shared.known[&TaskId(id)].forked.clone(), Duration::ZERO);
+        }
+        assert!(!shared.is_unknown());
         assert_eq!(shared.aliases, all[2..3], "until they are compared again");
     }
 
