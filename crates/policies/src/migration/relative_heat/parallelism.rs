@@ -8,6 +8,9 @@
 //! pages, by time    7   90   9   11   40   12   14
 //! in a row          1    1   2    3    1    4    5     11, 12 and 14 are of a stream, the others stand alone
 //! ```
+//!
+//! Random accesses to few pages come a little after others, too, but as often a little before them: as far as
+//! a thread's samples are in rows downwards, its rows upwards are taken to be by chance.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -74,11 +77,11 @@ struct Thread {
     gap_ns: f64,
     /// Mean latency of the accesses that a sample stands for, together, in ns.
     taken_ns: f64,
-    /// Pages of the latest samples, and how many are in a row up to each; the oldest first.
-    recent: VecDeque<(u64, u8)>,
-    /// Number of samples, up to [`SHARE`], and the share of them that is of streams.
+    /// Pages of the latest samples, and how many are in a row up to each, and down to it; the oldest first.
+    recent: VecDeque<(u64, [u8; 2])>,
+    /// Number of samples, up to [`SHARE`], and the shares of them that are in rows upwards and downwards.
     samples: u32,
-    streamed: f64,
+    in_rows: [f64; 2],
 }
 
 impl From<Parallelism> for Threads {
@@ -92,7 +95,7 @@ impl TryFrom<Threads> for Parallelism {
 
     fn try_from(threads: Threads) -> Result<Parallelism, String> {
         let is_right = |thread: &Thread| {
-            let Thread { decisions, gaps, gap_ns, taken_ns, ref recent, samples, streamed, .. } = *thread;
+            let Thread { decisions, gaps, gap_ns, taken_ns, ref recent, samples, in_rows, .. } = *thread;
             let is_mean = |ns: f64| ns.is_finite() && ns >= 0.0;
             decisions <= DECISIONS
                 && gaps <= GAPS
@@ -101,7 +104,7 @@ impl TryFrom<Threads> for Parallelism {
                 && (gaps == 0 || gap_ns > 0.0)
                 && recent.len() <= RECENT
                 && samples <= SHARE
-                && (0.0..=1.0).contains(&streamed)
+                && in_rows.iter().all(|share| (0.0..=1.0).contains(share))
         };
         match threads.values().find(|thread| !is_right(thread)) {
             Some(thread) => Err(format!("{thread:?} has no such samples")),
@@ -143,33 +146,44 @@ impl Thread {
         self.taken_ns += (taken_ns - self.taken_ns) / f64::from(self.gaps);
     }
 
-    /// Adds the page of a sample; returns whether it is of a stream.
+    /// Adds the page of a sample; returns whether it may be of a stream.
     fn is_streamed(&mut self, page: u64, period: u32) -> bool {
         let reach = PERIODS * (u64::from(period) / PAGE_LINES + 1);
-        let before = self.recent.iter().filter(|(earlier, _)| *earlier < page && page - earlier <= reach);
-        let row = before.map(|(_, row)| row.saturating_add(1)).max().unwrap_or(1);
+        let is_near = |from: u64, to: u64| from < to && to - from <= reach;
+        let mut rows = [1_u8; 2];
+        for &(earlier, [up, down]) in &self.recent {
+            if is_near(earlier, page) {
+                rows[0] = rows[0].max(up.saturating_add(1));
+            } else if is_near(page, earlier) {
+                rows[1] = rows[1].max(down.saturating_add(1));
+            }
+        }
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((page, row));
-        let is_streamed = row >= ROW;
+        self.recent.push_back((page, rows));
         self.samples = (self.samples + 1).min(SHARE);
-        self.streamed += (f64::from(u8::from(is_streamed)) - self.streamed) / f64::from(self.samples);
-        is_streamed
+        for (share, row) in self.in_rows.iter_mut().zip(rows) {
+            *share += (f64::from(u8::from(row >= ROW)) - *share) / f64::from(self.samples);
+        }
+        rows[0] >= ROW
     }
 
     /// How many accesses it waits for at a time if one is of a stream or not, so that the mean of both is
     /// that of all: those that stand alone are waited for [`ALONE_MAX`] times as long as those of streams, if
-    /// that is no longer than they take.
+    /// that is no longer than they take. Where rows are by chance, all are waited for alike.
     ///
     /// ```text
     /// 1 / mean = (1 - streamed) / alone + streamed / of_stream
     /// ```
     fn at_a_time(&self, is_streamed: bool) -> f64 {
         let waited = 1.0 / (self.taken_ns / self.gap_ns).clamp(1.0, PARALLELISM_MAX);
-        let others = 1.0 - self.streamed;
-        let alone = (waited / (others + self.streamed / ALONE_MAX)).min(1.0);
-        if is_streamed { self.streamed / (waited - others * alone) } else { 1.0 / alone }
+        let [streamed, down] = self.in_rows;
+        let not_by_chance = (1.0 - down / streamed.max(down).max(f64::MIN_POSITIVE)).max(0.0);
+        let alone_max = 1.0 + (ALONE_MAX - 1.0) * not_by_chance;
+        let others = 1.0 - streamed;
+        let alone = (waited / (others + streamed / alone_max)).min(1.0);
+        if is_streamed { streamed / (waited - others * alone) } else { 1.0 / alone }
     }
 }
 
@@ -220,6 +234,22 @@ mod tests {
         assert!((streamed / alone - ALONE_MAX).abs() < 0.2, "{streamed}, {alone}");
         assert!((0.8 / streamed + 0.2 / alone - 0.1).abs() < 0.005, "{streamed}, {alone}");
         assert_eq!(of_pages(mixed(1000), 1.0).map(|of| (of * 100.0).round() / 100.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn random_accesses_to_few_pages_are_no_stream() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        // Most are near an earlier one, after it or before it.
+        let pages: Vec<u64> =
+            (0..2000).map(|at| random.next_u64() % if at % 4 == 0 { 1_000_000 } else { 200 }).collect();
+        let (mut parallelism, mut means) = (Parallelism::default(), [(0.0, 0.0); 2]);
+        for (&page, at) in pages.iter().zip(0..) {
+            let found = parallelism.at(THREAD, sample(Time::from_ns(100.0 * f64::from(at)), page, 600.0));
+            let (sum, number) = &mut means[usize::from(page < 200)];
+            (*sum, *number) = (*sum + 1.0 / found, *number + 1.0);
+        }
+        let [others, few] = means.map(|(sum, number)| sum / number);
+        assert!((0.85..1.1).contains(&(few / others)), "{few} and {others}");
     }
 
     #[test]
@@ -283,19 +313,19 @@ mod tests {
     #[test]
     fn saved_threads_are_checked() {
         let right = r#"{"1":{"latest":5,"decisions":16,"gaps":8,"gap_ns":1.0,"taken_ns":0.0,
-            "recent":[[9,2]],"samples":64,"streamed":1.0}}"#;
+            "recent":[[9,[2,1]]],"samples":64,"in_rows":[1.0,0.5]}}"#;
         let is_right = |text: &str| serde_json::from_str::<Parallelism>(text).is_ok();
         assert!(is_right(right));
         assert!(is_right(&right.replace(r#""gaps":8,"gap_ns":1.0"#, r#""gaps":0,"gap_ns":0.0"#)));
-        let many = vec!["[9,2]"; RECENT + 1].join(",");
-        assert!(!is_right(&right.replace("[9,2]", &many)));
+        let many = vec!["[9,[2,1]]"; RECENT + 1].join(",");
+        assert!(!is_right(&right.replace("[9,[2,1]]", &many)));
         for (field, wrong) in [
             (r#""gaps":8"#, r#""gaps":17"#),
             (r#""gap_ns":1.0"#, r#""gap_ns":-1.0"#),
             (r#""gap_ns":1.0"#, r#""gap_ns":0.0"#),
             (r#""decisions":16"#, r#""decisions":17"#),
             (r#""samples":64"#, r#""samples":65"#),
-            (r#""streamed":1.0"#, r#""streamed":1.5"#),
+            (r#""in_rows":[1.0"#, r#""in_rows":[1.5"#),
         ] {
             assert!(right.contains(field) && !is_right(&right.replace(field, wrong)), "{wrong}");
         }
