@@ -287,8 +287,8 @@ impl Live {
         results
     }
 
-    /// Moves pages that a process did not move since others have them: by it, and by the others in turn. Until
-    /// it is known what new processes share, such pages count as busy.
+    /// Moves pages that a process did not move since others have them: by it, and by the others in turn.
+    /// Until it is known what new processes share, such pages count as busy.
     fn move_shared(&mut self, pid: Pid, size: PageSize, pages: &[(u64, NodeId)], moved: &mut [Moved]) {
         let owner = task(pid);
         let is_left = |moved: &Moved| matches!(moved, Err(Refusal::NotAllowed | Refusal::Gone));

@@ -12,7 +12,8 @@ use super::Alias;
 use crate::sensors::task;
 use crate::sys::pagemap::{self, ENTRY_BYTES, Present};
 
-/// Fewest pages in a row that get other names: 256 KiB. Runs are shorter where processes wrote here and there.
+/// Fewest pages in a row that get other names: 256 KiB. Runs are shorter where processes wrote here and
+/// there.
 pub const RUN_MIN: u64 = 64;
 
 /// Most processes that one is compared with.

@@ -222,7 +222,7 @@ impl SharedMemory {
         is_changed
     }
 
-    /// The next comparison that is due: of a new process first, then of the one that was compared longest ago.
+    /// The next comparison that is due: of a new process first, then of the one compared longest ago.
     fn next_comparison(&self, now: Duration) -> Option<Comparison> {
         let is_due = |known: &Known| known.compared_at.is_none_or(|at| now >= at + COMPARED_AGAIN);
         let due = self.known.iter().filter(|(_, known)| is_due(known));
