@@ -172,6 +172,7 @@ fn minus(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 mod tests {
     use std::collections::BTreeSet;
 

@@ -14,25 +14,22 @@
 //! ```
 
 mod forked;
+mod mapped;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use memtide_core::policy::{AccessSample, Event};
-use memtide_core::{PAGE_BYTES, PageSize, TaskId, Vpn};
+use memtide_core::{PageSize, TaskId, Vpn};
 use rustix::process::Pid;
 
-use self::forked::{Comparison, RUN_MIN};
+use self::forked::Comparison;
+use self::mapped::{Mappings, aliases};
 use super::task;
 use crate::cpu_budget::CpuBudget;
-use crate::mappings::{self, Mapping};
-use crate::processes::{Identity, Process, shared_pages};
+use crate::processes::{Identity, Process};
 use crate::sys::time::thread_time;
-
-/// Resident pages of files and shared memory from which on a process's files count: 16 MiB. Libraries take
-/// less.
-const PAGES_MIN: u64 = 4096;
 
 /// Most shared mappings that are looked at: of more, pages keep their names.
 const PARTS_MAX: usize = 1 << 17;
@@ -78,15 +75,6 @@ struct Known {
     forked: Vec<Alias>,
     /// `None` before the first comparison with other processes.
     compared_at: Option<Duration>,
-}
-
-/// What a process maps of memory that it may share.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Mappings {
-    /// Shared mappings.
-    parts: Vec<(File, Part)>,
-    /// Private anonymous ones.
-    private: Vec<Range<u64>>,
 }
 
 /// Other names of an owner's pages. Owner and process are the same if it maps them twice.
@@ -327,93 +315,6 @@ impl SharedMemory {
     }
 }
 
-/// Pages of a file that a task maps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    pid: Pid,
-    /// In the file.
-    pages: Range<u64>,
-    /// The task's page of the first of them.
-    start: u64,
-}
-
-/// A file: the numbers of its device and inode.
-type File = (String, u64);
-
-impl Mappings {
-    /// Those of a process; none of one that has exited or may not be inspected. Of one that has few pages of
-    /// files, only private ones.
-    fn of(pid: Pid) -> Mappings {
-        let has_files = shared_pages(pid).is_some_and(|pages| pages >= PAGES_MIN);
-        let mut all = Mappings::default();
-        let see = |mapping: Mapping<'_>| {
-            if is_private(&mapping) {
-                all.private.push(mapping.pages());
-            } else if has_files && is_memory(&mapping) {
-                all.parts.push(part_of(pid, &mapping));
-            }
-            None::<()>
-        };
-        match mappings::read(pid, see) {
-            Ok(_) => Mappings { parts: joined(all.parts), ..all },
-            Err(_) => Mappings::default(),
-        }
-    }
-}
-
-/// Whether a mapping is anonymous memory that a fork may share.
-fn is_private(mapping: &Mapping<'_>) -> bool {
-    let pages = mapping.pages();
-    let is_anonymous = !mapping.is_shared() && !mapping.has_file() && !mapping.is_of_kernel();
-    is_anonymous && mapping.is_accessible() && pages.end - pages.start >= RUN_MIN
-}
-
-fn part_of(pid: Pid, mapping: &Mapping<'_>) -> (File, Part) {
-    let (pages, from) = (mapping.pages(), mapping.offset / PAGE_BYTES);
-    let (device, inode) = mapping.file;
-    let in_file = from..from.saturating_add(pages.end - pages.start);
-    ((device.to_owned(), inode), Part { pid, pages: in_file, start: pages.start })
-}
-
-/// Parts with those made one that differ in permissions alone.
-fn joined(mut parts: Vec<(File, Part)>) -> Vec<(File, Part)> {
-    parts.dedup_by(|(next_file, next), (file, part)| {
-        let is_next = next_file == file
-            && next.pages.start == part.pages.end
-            && next.start - part.start == part.pages.end - part.pages.start;
-        if is_next {
-            part.pages.end = next.pages.end;
-        }
-        is_next
-    });
-    parts
-}
-
-/// Whether a shared mapping is memory of a file: that of a device is not, and the kernel's anonymous files
-/// have one inode in common.
-fn is_memory(mapping: &Mapping<'_>) -> bool {
-    let is_device = mapping.name.starts_with("/dev/")
-        && !["/dev/shm/", "/dev/zero", "/dev/hugepages"].iter().any(|of| mapping.name.starts_with(of));
-    mapping.is_shared() && mapping.has_file() && mapping.name.starts_with('/') && !is_device
-}
-
-/// The other names of pages that are mapped more than once, by task and address; parts by the order of tasks.
-/// A part is another name of the one that contains it, and else it is owned, unless it overlaps one.
-fn aliases<'p>(parts: impl IntoIterator<Item = &'p (File, Part)>) -> Vec<Alias> {
-    let mut owned: BTreeMap<&File, BTreeMap<u64, &Part>> = BTreeMap::new();
-    let mut aliases = Vec::new();
-    for (file, part) in parts {
-        let owned = owned.entry(file).or_default();
-        let before = owned.range(..part.pages.end).next_back().map(|(_, known)| *known);
-        match before.filter(|known| known.pages.end > part.pages.start) {
-            None => _ = owned.insert(part.pages.start, part),
-            Some(known) => aliases.extend(known.alias(part)),
-        }
-    }
-    aliases.sort_by_key(|alias| (alias.task(), alias.pages.start));
-    aliases
-}
-
 /// The pages that have other names, by owner and address.
 fn owned(aliases: &[Alias]) -> BTreeMap<TaskId, Vec<Range<u64>>> {
     let mut owned: BTreeMap<TaskId, Vec<Range<u64>>> = BTreeMap::new();
@@ -433,22 +334,13 @@ fn owned(aliases: &[Alias]) -> BTreeMap<TaskId, Vec<Range<u64>>> {
     owned
 }
 
-impl Part {
-    /// This owned part's other name by a part of the file; `None` if it does not contain that.
-    fn alias(&self, part: &Part) -> Option<Alias> {
-        let pages = part.start..part.start + (part.pages.end - part.pages.start);
-        let owned = self.start + part.pages.start.checked_sub(self.pages.start)?;
-        let is_within = part.pages.end <= self.pages.end;
-        is_within.then(|| Alias { pid: part.pid, pages, owner: task(self.pid), owned, is_forked: false })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use memtide_core::{NodeId, ThreadId, Time};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use super::mapped::{File, Part};
     use super::*;
 
     fn pid(task: u32) -> Pid {
@@ -489,21 +381,6 @@ mod tests {
         let is_shared = [(7, 5099), (7, 5100), (7, 5199), (7, 5200), (11, 49), (11, 50), (13, 600)];
         let expected = [false, true, true, false, false, true, false];
         assert_eq!(is_shared.map(|(task, page)| shared.is_shared(TaskId(task), page)), expected);
-    }
-
-    #[test]
-    fn mappings_that_differ_in_permissions_are_one_part() {
-        let file = |inode| ("00:01".to_owned(), inode);
-        let parts = [
-            (file(1), part(7, 0..10, 100)),
-            (file(1), part(7, 10..15, 110)),
-            (file(1), part(7, 15..20, 200)),
-            (file(2), part(7, 20..25, 205)),
-        ];
-        let mut expected = parts.clone().to_vec();
-        expected.remove(1);
-        expected[0].1.pages.end = 15;
-        assert_eq!(joined(parts.to_vec()), expected);
     }
 
     #[test]
@@ -616,18 +493,6 @@ mod tests {
         let parts = [(1, part(7, 0..50, 500)), (1, part(9, 0..50, 100)), (2, part(9, 0..9, 400))];
         let shared = known(&processes([7, 9]), &parts, std::slice::from_ref(&stale));
         assert_eq!(shared.aliases, [stale]);
-    }
-
-    #[test]
-    fn memory_of_files_is_shared_and_that_of_devices_is_not() {
-        let is_shared = |line: &str| is_memory(&Mapping::of(line).expect("a mapping"));
-        assert!(is_shared("1000-2000 rw-s 00000000 00:01 1037 /dev/zero (deleted)"));
-        assert!(is_shared("1000-2000 rw-s 00000000 00:01 4 /SYSV00000000 (deleted)"));
-        assert!(is_shared("1000-2000 r--s 00000000 08:02 9 /srv/data"));
-        assert!(is_shared("1000-2000 rw-s 00000000 00:1a 9 /dev/shm/pool"));
-        assert!(!is_shared("1000-2000 rw-p 00000000 08:02 9 /srv/data"));
-        assert!(!is_shared("1000-2000 rw-s 00000000 00:06 9 /dev/dri/card0"));
-        assert!(!is_shared("1000-2000 rw-s 00000000 00:0e 1 anon_inode:[io_uring]"));
     }
 
     proptest! {
