@@ -1,6 +1,6 @@
-/* Two processes share memory: the first writes its first half, the other one the second half and a few pages
- * of the first. Prints both process ids and the first page, and reads all pages at the end of input. The other
- * one then reads the last quarter again and again.
+/* Two processes share memory: the first writes its first half, the other one the second half and a few pages of
+ * the first. Prints both process ids and the first page, and reads all pages at the end of input. The other one
+ * then reads the last quarter again and again.
  * With an argument they share it since a fork: the first writes all of it before, the other one the second half
  * after it, and then reads the first quarter again and again. */
 #include <stdio.h>

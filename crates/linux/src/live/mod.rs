@@ -309,7 +309,7 @@ impl Live {
             of.into_iter().zip(results).for_each(|(at, result)| moved[at] = result);
             left.retain(|&at| moved[at] == Err(Refusal::Gone));
         }
-        if self.watched.shared.is_unknown() {
+        if !self.watched.shared.knows_all(&self.watched.processes) {
             let refused = moved.iter_mut().filter(|moved| **moved == Err(Refusal::NotAllowed));
             refused.for_each(|moved| *moved = Err(Refusal::Busy));
         }

@@ -95,7 +95,7 @@ fn is_memory(mapping: &Mapping<'_>) -> bool {
     mapping.is_shared() && mapping.has_file() && mapping.name.starts_with('/') && !is_device
 }
 
-/// The other names of pages that are mapped more than once, by task and address; parts by the order of tasks.
+/// The other names of pages that are mapped more than once; parts by the order of tasks.
 /// A part is another name of the one that contains it, and else it is owned, unless it overlaps one.
 pub fn aliases<'p>(parts: impl IntoIterator<Item = &'p (File, Part)>) -> Vec<Alias> {
     let mut owned: BTreeMap<&File, BTreeMap<u64, &Part>> = BTreeMap::new();
@@ -108,7 +108,6 @@ pub fn aliases<'p>(parts: impl IntoIterator<Item = &'p (File, Part)>) -> Vec<Ali
             Some(known) => aliases.extend(known.alias(part)),
         }
     }
-    aliases.sort_by_key(|alias| (alias.task(), alias.pages.start));
     aliases
 }
 

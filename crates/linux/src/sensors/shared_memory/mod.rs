@@ -188,9 +188,8 @@ impl SharedMemory {
     /// Compares private memory of processes, each with that of those with lower ids; returns whether other
     /// names have changed.
     fn compare(&mut self, now: Duration) -> bool {
-        let is_new = self.is_unknown();
-        let budget = if is_new { &self.first_comparison_budget } else { &self.comparison_budget };
-        if !budget.is_due(now) {
+        let is_new = self.has_new();
+        if !self.budget_of_comparison(is_new).is_due(now) {
             return false;
         }
         let begun = thread_time();
@@ -205,9 +204,17 @@ impl SharedMemory {
                 None => self.comparison = Some(comparison),
             }
         }
-        let budget = if is_new { &mut self.first_comparison_budget } else { &mut self.comparison_budget };
-        budget.spend(now, spent());
+        self.budget_of_comparison(is_new).spend(now, spent());
         is_changed
+    }
+
+    fn budget_of_comparison(&mut self, is_new: bool) -> &mut CpuBudget {
+        if is_new { &mut self.first_comparison_budget } else { &mut self.comparison_budget }
+    }
+
+    /// Whether private memory of a known process was not compared yet.
+    fn has_new(&self) -> bool {
+        self.known.values().any(|known| known.compared_at.is_none())
     }
 
     /// The next comparison that is due: of a new process first, then of the one compared longest ago.
@@ -247,9 +254,9 @@ impl SharedMemory {
         })
     }
 
-    /// Whether private memory of a process was not compared with that of others yet.
-    pub fn is_unknown(&self) -> bool {
-        self.known.values().any(|known| known.compared_at.is_none())
+    /// Whether it is known what these processes, those of the last update, share.
+    pub fn knows_all(&self, processes: &[Process]) -> bool {
+        self.known.len() == processes.len() && !self.has_new()
     }
 
     /// Whether no memory is known to be shared.
@@ -340,7 +347,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::mapped::{File, Part};
+    use std::collections::BTreeSet;
+
+    use super::mapped::Part;
     use super::*;
 
     fn pid(task: u32) -> Pid {
@@ -352,10 +361,8 @@ mod tests {
     }
 
     fn shared(parts: &[(u64, Part)]) -> SharedMemory {
-        let named = parts.iter().map(|(inode, part)| (("00:01".to_owned(), *inode), part.clone()));
-        let named: Vec<(File, Part)> = named.collect();
-        let aliases = aliases(&named);
-        SharedMemory { owned: owned(&aliases), aliases, ..SharedMemory::default() }
+        let ids: BTreeSet<u32> = parts.iter().map(|(_, part)| task(part.pid).0).collect();
+        known(&processes(ids), parts, &[])
     }
 
     fn alias(task: u32, pages: Range<u64>, owner: u32, owned: u64) -> Alias {
@@ -442,9 +449,9 @@ mod tests {
         shared.find_aliases();
     }
 
-    fn processes<const N: usize>(ids: [u32; N]) -> [Process; N] {
+    fn processes(ids: impl IntoIterator<Item = u32>) -> Vec<Process> {
         let me = crate::processes::one(rustix::process::getpid()).expect("this process");
-        ids.map(|id| Process { pid: pid(id), ..me.clone() })
+        ids.into_iter().map(|id| Process { pid: pid(id), ..me.clone() }).collect()
     }
 
     #[test]
@@ -452,11 +459,11 @@ mod tests {
         let parts = [(7, 50), (9, 80), (11, 90)].map(|(id, start)| (1, part(id, 0..9, start)));
         let mut shared = known(&processes([7, 9, 11]), &parts, &[]);
         assert_eq!(shared.aliases, [alias(9, 80..89, 7, 50), alias(11, 90..99, 7, 50)]);
-        let [process, other] = processes([7, 11]);
-        keep(&mut shared, &[process.clone(), other.clone()]);
+        let mut left = processes([7, 11]);
+        keep(&mut shared, &left);
         assert_eq!(shared.aliases, [alias(11, 90..99, 7, 50)]);
-        let again = Process { started_ticks: process.started_ticks + 1, ..process };
-        keep(&mut shared, &[again, other]);
+        left[0].started_ticks += 1;
+        keep(&mut shared, &left);
         assert!(shared.is_empty() && shared.known.len() == 1, "its id was used again");
     }
 
@@ -478,12 +485,14 @@ mod tests {
         assert_eq!(shared.owner_of(TaskId(11), 350), Some((TaskId(9), 350)));
         assert!(shared.is_shared(TaskId(7), 199) && !shared.is_shared(TaskId(9), 199));
         assert_eq!(shared.mapped_with(TaskId(7)).count(), 0, "it has all of them");
-        keep(&mut shared, &processes([9, 11, 13]));
+        let left = processes([9, 11, 13]);
+        keep(&mut shared, &left);
         for id in [9, 11, 13] {
-            assert!(shared.is_unknown());
+            assert!(!shared.knows_all(&left));
             shared.set_forked(pid(id), shared.known[&TaskId(id)].forked.clone(), Duration::ZERO);
         }
-        assert!(!shared.is_unknown());
+        assert!(shared.knows_all(&left));
+        assert!(!shared.knows_all(&processes([9, 11, 13, 15])), "the last one's mappings were not read");
         assert_eq!(shared.aliases, all[2..3], "until they are compared again");
     }
 
